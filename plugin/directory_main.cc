@@ -267,13 +267,18 @@ Status Run(const Call& call) {
 }  // namespace hyperloop::plugin
 
 int main(int argc, char** argv) {
+  const std::string_view first = argc == 2 ? argv[1] : "";
+  if (first == "--version") {
+    std::printf("hyperloop-directory %s\n", HYPERLOOP_VERSION);
+    return 0;
+  }
   if (argc < 4 || argc > 7) {
     std::fprintf(
-        stderr,
+        first == "--help" ? stdout : stderr,
         "usage: hyperloop-directory adopt|promote|switchover|doctor DIR URI [REPLICA_FILES "
         "[SECONDS [ask|yes]]]\n(see hyperloopctl adopt --help, promote --help, switchover --help, "
         "doctor --help)\n");
-    return 2;
+    return first == "--help" ? 0 : 2;
   }
   const hyperloop::plugin::Call call{argv[1],
                                      argv[2],

@@ -9,6 +9,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
+
+#include "hyperloop/core/nearest_name.h"
 
 DECLARE_bool(help);
 DECLARE_bool(version);
@@ -57,6 +60,21 @@ std::string Trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
+// The flags that are defined in `file`, then those of every program.
+std::vector<CommandLineFlagInfo> KnownFlags(const std::string& file) {
+  std::vector<CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::erase_if(flags, [&](const CommandLineFlagInfo& flag) { return flag.filename != file; });
+  for (const SharedFlag& shared : kSharedFlags) {
+    CommandLineFlagInfo flag;
+    flag.name = shared.name;
+    flag.type = shared.type;
+    flag.description = shared.text;
+    flags.push_back(flag);
+  }
+  return flags;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
@@ -85,6 +103,14 @@ class Reader {
                        [&](const SharedFlag& shared) { return flag->name == shared.name; });
   }
 
+  // "; did you mean --NAME?", or empty.
+  std::string Meant(std::string name) const {
+    std::replace(name.begin(), name.end(), '-', '_');
+    std::vector<std::string> names;
+    for (const CommandLineFlagInfo& flag : KnownFlags(file_)) names.push_back("--" + flag.name);
+    return DidYouMean("--" + name, std::vector<std::string_view>(names.begin(), names.end()));
+  }
+
   Result<Setting> Parse(const std::string& word) const {
     const size_t dashes = std::min(word.find_first_not_of('-'), word.size());
     if (dashes == 0 || dashes == word.size()) {
@@ -103,7 +129,9 @@ class Reader {
       setting.value = "false";
       return setting;
     }
-    return InvalidArgument("no flag " + word.substr(0, equals) + "; --help lists them");
+    const std::string meant = Meant(name);
+    return InvalidArgument("no flag " + word.substr(0, equals) + (meant.empty() ? ";" : meant) +
+                           " --help lists them");
   }
 
   Status Apply(const Setting& setting) {
@@ -149,21 +177,6 @@ class Reader {
   const std::string& file_;
   int depth_ = 0;
 };
-
-// The flags that are defined in `file`, then those of every program.
-std::vector<CommandLineFlagInfo> KnownFlags(const std::string& file) {
-  std::vector<CommandLineFlagInfo> flags;
-  gflags::GetAllFlags(&flags);
-  std::erase_if(flags, [&](const CommandLineFlagInfo& flag) { return flag.filename != file; });
-  for (const SharedFlag& shared : kSharedFlags) {
-    CommandLineFlagInfo flag;
-    flag.name = shared.name;
-    flag.type = shared.type;
-    flag.description = shared.text;
-    flags.push_back(flag);
-  }
-  return flags;
-}
 
 // Each flag on a line with its type and default, its text on the next.
 void PrintHelp(const std::string& file) {

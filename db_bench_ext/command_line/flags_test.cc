@@ -116,7 +116,9 @@ TEST_F(FlagsTest, WhatIsWrongInAFlagFileIsNamedWithItsLine) {
 
 TEST_F(FlagsTest, WhatIsNoFlagOrNoValueOfItIsRefused) {
   const std::pair<std::vector<std::string>, const char*> refusals[] = {
-      {{"--faster"}, "no flag --faster"},
+      {{"--faster"}, "no flag --faster; did you mean --fast? --help"},
+      {{"--blok-size=1"}, "no flag --blok-size; did you mean --block_size?"},
+      {{"--far"}, "no flag --far; --help lists them"},
       {{"--faster=1"}, "no flag --faster;"},
       {{"---fast"}, "no flag ---fast"},
       {{"--no-fast"}, "no flag --no-fast"},

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import re
 import subprocess
 
@@ -12,6 +13,8 @@ CPU_DATAPATHS = ("cpu-polling", "cpu-event")
 WORKLOADS_OF_YCSB = ("a", "b", "c", "d", "e", "f")
 ALONE = {"noise": "10", "ycsb": ",".join(WORKLOADS_OF_YCSB)}  # flags that need no value, and what they mean without
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+LEAST_REGION, GREATEST_REGION = 4 << 20, 15 << 30
 
 # db_bench flags that the comparison sets itself, each with what to do instead.
 RESERVED = {
@@ -44,7 +47,7 @@ def processor_number(text: str) -> int:
 
 def whole(least: int, greatest: int):
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d+", text) or not least <= int(text) <= greatest:
+        if not re.fullmatch(r"[0-9]+", text) or not least <= int(text) <= greatest:
             raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from {least} to {greatest}")
         return int(text)
 
@@ -52,10 +55,11 @@ def whole(least: int, greatest: int):
 
 
 def size(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMG]?)", text)
-    if not found or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size: give bytes, or a number with K, M or G")
-    return int(found[1]) * SIZE_UNITS[found[2]]
+    found = re.fullmatch(r"([0-9]+)([KMG]?)", text)
+    value = int(found[1]) * SIZE_UNITS[found[2]] if found else 0
+    if not LEAST_REGION <= value <= GREATEST_REGION:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size from 4M to 15G (bytes, or a number with K, M or G)")
+    return value
 
 
 def several(kind):
@@ -231,7 +235,9 @@ def separate(arguments: list[str], known: dict[str, str]) -> CommandLine:
         elif name.startswith("no") and known.get(name[2:]) == "bool" and value is None and name[2:] not in RESERVED:
             result.bench[name[2:]] = "false"
         else:
-            raise UsageError(f"unknown flag --{name}: neither one of db_bench_ext (--help) nor of db_bench (db_bench --help)")
+            near = difflib.get_close_matches(name, [*ours, *known], n=1)
+            meant = f"; did you mean --{near[0]}?" if near else ""
+            raise UsageError(f"unknown flag --{name}: neither one of db_bench_ext (--help) nor of db_bench (db_bench --help){meant}")
     return result
 
 

@@ -54,6 +54,8 @@ class FlagsTest(unittest.TestCase):
     def test_refusals_name_cause_and_remedy(self):
         for arguments, expected in (
             (["--nonsense=1"], "unknown flag --nonsense"),
+            (["--replica=1"], "did you mean --replicas?"),
+            (["--benchmark=fillseq"], "did you mean --benchmarks?"),
             (["nonsense"], "unexpected argument 'nonsense'"),
             (["--num"], "--num needs a value"),
             (["--db=/tmp/x"], "--work_dir chooses where"),
@@ -63,7 +65,10 @@ class FlagsTest(unittest.TestCase):
             (["--datapaths=offload,offload"], "names a value twice"),
             (["--runs=0"], "whole number from 1"),
             (["--replicas=9"], "from 1 to 8"),
-            (["--region_size=many"], "is no size"),
+            (["--region_size=many"], "is no size from 4M to 15G"),
+            (["--region_size=1M"], "is no size from 4M to 15G"),
+            (["--region_size=-256M"], "is no size from 4M to 15G"),
+            (["--primary_cpu=-7"], "'-7' is no processor number"),
             (["--alternatives=yes"], "--alternatives takes no value"),
             (["--provider=verbs", "--datapaths=offload"], "no datapath offload"),
             (["--provider=verbs", "--alternatives"], "--alternatives goes with --provider=softrnic only"),

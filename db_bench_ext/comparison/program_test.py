@@ -232,7 +232,7 @@ class ComparisonTest(unittest.TestCase):
         self.assertIn("unknown flag --nonsense", self.refusal("--nonsense", status=2))
         self.assertIn("--primary_cpu=4095: this process may use", self.refusal("--primary_cpu=4095", status=2))
         self.assertIn("no program /nowhere/db_bench", self.refusal("--db_bench=/nowhere/db_bench", status=1))
-        self.assertIn("give a smaller --region_size", self.refusal("--region_size=15000G", status=1))
+        self.assertIn("give a smaller --region_size", self.refusal("--region_size=15G", "--tenants=64", status=1))
         self.assertIn("cannot write /proc/results.json", self.refusal("--json=/proc/results.json", status=1))
         self.assertIn("'g' is no workload of YCSB", self.refusal("--ycsb=a,g", status=2))
         self.assertIn("where fsync does nothing", self.refusal("--alternatives", f"--disk_dir={self.work}", status=2))

@@ -2,6 +2,7 @@
 #include <gflags/gflags.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "command_line/flags.h"
+#include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/size.h"
 #include "measuring/processor_affinity.h"
 #include "primitives/plan.h"
@@ -57,6 +59,7 @@ DEFINE_bool(json, false, "one JSON object a case instead of a table");
 // --- places
 
 DEFINE_string(uri, "", "an existing group; it must hold no files and have no primary");
+DEFINE_string(dir, "", "the same as --uri, by the directory of its emulated cluster");
 DEFINE_string(region_size, "auto",
               "bytes of the own cluster's regions, also with K, M or G; auto: what the cases need");
 DEFINE_bool(
@@ -81,17 +84,24 @@ namespace {
 
 constexpr char kUsage[] =
     "latency and throughput of the group primitives and of raw verbs.\n"
-    "Without --uri it starts an emulated cluster of its own and ends it again. Lists\n"
+    "Without --uri or --dir it starts an emulated cluster of its own and ends it again. Lists\n"
     "(one,two) make every combination a case.\n"
     "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is\n"
-    "wrong; 130 interrupted.";
+    "wrong; 128 + N ended by signal N.";
+
+// What a region can have, in bytes.
+constexpr uint64_t kLeastRegion = 4ull << 20, kGreatestRegion = 15ull << 30;
 
 std::atomic<bool> g_interrupted{false};
+std::atomic<int> g_signal{0};  // that interrupted it
 
 // Ctrl-C ends the run orderly: cluster and noise end with the objects that hold them.
 void WatchSignals() {
   struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
+  action.sa_handler = [](int signal) {
+    g_signal.store(signal, std::memory_order_relaxed);
+    g_interrupted.store(true, std::memory_order_relaxed);
+  };
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
 }
 
@@ -106,19 +116,21 @@ Result<std::vector<bool>> YesOrNo(const char* flag, const std::string& list) {
 
 // Flags that have no meaning beside each other are refused, not ignored.
 Status CheckCombination() {
-  HL_RETURN_IF_ERROR(CheckApart("raw", {"uri", "primitive", "flush", "window", "rate", "replicas",
-                                        "datapath", "region_size"}));
+  HL_RETURN_IF_ERROR(CheckApart("raw", {"uri", "dir", "primitive", "flush", "window", "rate",
+                                        "replicas", "datapath", "region_size"}));
   HL_RETURN_IF_ERROR(
-      CheckApart("suite", {"uri", "primitive", "flush", "size", "window", "rate", "replicas",
+      CheckApart("suite", {"uri", "dir", "primitive", "flush", "size", "window", "rate", "replicas",
                            "datapath", "raw", "use_notify", "region_size"}));
-  HL_RETURN_IF_ERROR(CheckApart(
-      "uri", {"replicas", "region_size", "daemon_cpu", "replica_cpu", "daemon_spin_us"}));
-  if (FLAGS_noise > 0) {
+  HL_RETURN_IF_ERROR(CheckApart("uri", {"dir"}));
+  for (const char* group : {"uri", "dir"})
     HL_RETURN_IF_ERROR(CheckApart(
-        "noise", {"uri", "cpu", "daemon_cpu", "replica_cpu", "daemon_spin_us", "pin", "provider"}));
+        group, {"replicas", "region_size", "daemon_cpu", "replica_cpu", "daemon_spin_us"}));
+  if (FLAGS_noise > 0) {
+    HL_RETURN_IF_ERROR(CheckApart("noise", {"uri", "dir", "cpu", "daemon_cpu", "replica_cpu",
+                                            "daemon_spin_us", "pin", "provider"}));
   }
   HL_RETURN_IF_ERROR(
-      CheckApart("hosts_apart", {"uri", "raw", "noise", "daemon_cpu", "pin", "provider"}));
+      CheckApart("hosts_apart", {"uri", "dir", "raw", "noise", "daemon_cpu", "pin", "provider"}));
   HL_RETURN_IF_ERROR(CheckNeeded("netem", "hosts_apart"));
   for (const char* flag : {"inline", "signal_every", "requests", "chained", "provider"}) {
     HL_RETURN_IF_ERROR(CheckNeeded(flag, "raw"));
@@ -131,10 +143,11 @@ Status CheckRanges() {
   HL_RETURN_IF_ERROR(CheckRange("warmup", FLAGS_warmup, int64_t{-1}, int64_t{1} << 40));
   HL_RETURN_IF_ERROR(CheckRange("max_seconds", FLAGS_max_seconds, 0.0, 86400.0));
   HL_RETURN_IF_ERROR(CheckRange("noise", FLAGS_noise, 0u, 1000u));
-  HL_RETURN_IF_ERROR(CheckRange("cpu", FLAGS_cpu, -1, CPU_SETSIZE - 1));
-  HL_RETURN_IF_ERROR(CheckRange("daemon_cpu", FLAGS_daemon_cpu, -1, CPU_SETSIZE - 1));
-  HL_RETURN_IF_ERROR(CheckRange("replica_cpu", FLAGS_replica_cpu, -1, CPU_SETSIZE - 1));
-  HL_RETURN_IF_ERROR(CheckRange("daemon_spin_us", FLAGS_daemon_spin_us, -1, INT32_MAX));
+  const int last_cpu = static_cast<int>(::sysconf(_SC_NPROCESSORS_CONF)) - 1;
+  HL_RETURN_IF_ERROR(CheckRange("cpu", FLAGS_cpu, -1, last_cpu));
+  HL_RETURN_IF_ERROR(CheckRange("daemon_cpu", FLAGS_daemon_cpu, -1, last_cpu));
+  HL_RETURN_IF_ERROR(CheckRange("replica_cpu", FLAGS_replica_cpu, -1, last_cpu));
+  HL_RETURN_IF_ERROR(CheckRange("daemon_spin_us", FLAGS_daemon_spin_us, -1, 1000000));
   return CheckWord("provider", FLAGS_provider, {"softrnic", "verbs"});
 }
 
@@ -144,6 +157,7 @@ Status ReadLists(Choices* choices) {
   for (const std::string& size : SplitList(FLAGS_size)) {
     Result<uint64_t> bytes = ParseSize(size);
     if (!bytes.ok()) return bytes.status().WithContext("--size");
+    HL_RETURN_IF_ERROR(CheckRange("size", *bytes, uint64_t{1}, kGreatestRegion));
     choices->sizes.push_back(*bytes);
   }
   HL_ASSIGN_OR_RETURN(choices->windows, NumberList("window", FLAGS_window, 1u, kMaxWindow));
@@ -198,9 +212,14 @@ Result<Places> ChoosePlaces() {
 Result<RunOptions> ChooseRun() {
   RunOptions run;
   run.uri = FLAGS_uri;
+  if (IsGiven("dir")) {
+    HL_ASSIGN_OR_RETURN(const ClusterInfo cluster, ReadCluster(FLAGS_dir));
+    run.uri = cluster.uri;
+  }
   if (FLAGS_region_size != "auto") {
     Result<uint64_t> bytes = ParseSize(FLAGS_region_size);
     if (!bytes.ok()) return bytes.status().WithContext("--region_size");
+    HL_RETURN_IF_ERROR(CheckRange("region_size", *bytes, kLeastRegion, kGreatestRegion));
     run.region_size = *bytes;
   }
   HL_ASSIGN_OR_RETURN(run.places, ChoosePlaces());
@@ -226,7 +245,7 @@ int Main() {
   const Status status = Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-bench: %s\n", status.message().c_str());
-  if (g_interrupted.load()) return 130;
+  if (g_interrupted.load()) return 128 + g_signal.load();
   return status.code() == Code::kInvalidArgument ? 2 : 1;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command_line/flags.h"
+#include "hyperloop/replication/emulated_cluster.h"
 #include "ycsb/database.h"
 #include "ycsb/phases.h"
 #include "ycsb/report.h"
@@ -22,6 +23,7 @@ DEFINE_string(db, "", "directory of the database, must be given; loading makes i
 DEFINE_string(uri, "",
               "the group that replicates it (hyperloop://…, from hyperloopctl cluster status); "
               "without it unreplicated");
+DEFINE_string(dir, "", "the same as --uri, by the directory of the group's emulated cluster");
 DEFINE_string(phase, "both", "load, run, or both");
 DEFINE_uint64(records, 100000, "records to load, or that were loaded");
 DEFINE_uint64(operations, 100000, "operations of a run");
@@ -43,12 +45,13 @@ using rocksdb::Status;
 
 constexpr char kUsage[] =
     "YCSB's core workloads on RocksDB.\n"
-    "Loads records of 10 fields of 100 B, then runs operations on them. With --uri the\n"
-    "database is replicated.\n"
+    "Loads records of 10 fields of 100 B, then runs operations on them. With --uri or\n"
+    "--dir the database is replicated.\n"
     "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is\n"
-    "wrong; 130 interrupted.";
+    "wrong; 128 + N ended by signal N.";
 
 std::atomic<bool> g_interrupted{false};
+std::atomic<int> g_signal{0};  // that interrupted it
 
 struct Arguments {
   std::vector<std::string> workloads;
@@ -83,18 +86,26 @@ hyperloop::Result<Arguments> TakeArguments() {
       return InvalidArgument("--workload: '" + name + "' is none of a, b, c, d, e, f");
     }
   }
+  HL_RETURN_IF_ERROR(bench::CheckApart("uri", {"dir"}));
   HL_RETURN_IF_ERROR(bench::CheckWord("phase", FLAGS_phase, {"load", "run", "both"}));
   HL_RETURN_IF_ERROR(CheckRange("records", FLAGS_records, uint64_t{2}, uint64_t{1} << 40));
   HL_RETURN_IF_ERROR(CheckRange("operations", FLAGS_operations, uint64_t{1}, uint64_t{1} << 40));
   HL_RETURN_IF_ERROR(CheckRange("max_seconds", FLAGS_max_seconds, 0.0, 86400.0));
   HL_RETURN_IF_ERROR(CheckRange("threads", FLAGS_threads, 1u, 1024u));
+  if (bench::IsGiven("dir")) {
+    HL_ASSIGN_OR_RETURN(const ClusterInfo cluster, ReadCluster(FLAGS_dir));
+    arguments.uri = cluster.uri;
+  }
   return arguments;
 }
 
 // Ctrl-C ends the phase after the operations under way, and closes the database.
 void WatchSignals() {
   struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
+  action.sa_handler = [](int signal) {
+    g_signal.store(signal, std::memory_order_relaxed);
+    g_interrupted.store(true, std::memory_order_relaxed);
+  };
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
 }
 
@@ -177,7 +188,7 @@ int Main(const Arguments& arguments) {
   }
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-ycsb: %s: %s\n", doing.c_str(), status.ToString().c_str());
-  if (g_interrupted.load()) return 130;
+  if (g_interrupted.load()) return 128 + g_signal.load();
   return bad_arguments ? 2 : 1;
 }
 
@@ -191,5 +202,5 @@ int main(int argc, char** argv) {
   const auto arguments = hyperloop::ycsb::TakeArguments();
   if (arguments.ok()) return hyperloop::ycsb::Main(*arguments);
   std::fprintf(stderr, "hyperloop-ycsb: %s\n", arguments.status().message().c_str());
-  return 2;
+  return arguments.status().code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
 }

@@ -61,6 +61,7 @@ struct ChainOptions {
   WaitMode wait = WaitMode::kPoll;  // of the primary; kEvent needs a thread or a daemon
   bool check_ordering = true;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
+  std::vector<std::string> replica_names = {};
   // Changes the program that both ends run; for negative controls.
   std::function<void(SlotProgram&)> change_program = {};
   // Called while a call waits; null: Chain::Step(64).
@@ -188,6 +189,7 @@ class Chain {
     group.window = options_.window;
     group.slots = options_.slots;
     group.ack_timeout = options_.ack_timeout;
+    group.replica_names = options_.replica_names;
     group.wait = options_.wait;
     group.check_ordering = options_.check_ordering;
     if (stepped()) {

@@ -232,12 +232,12 @@ void ChainGroup::OnProof(uint32_t replica, const rnic::Completion& completion) {
                                      geometry_.slot(ticket - 1), replica),
               sizeof(word));
   if (!IsDue(completion, ticket)) [[unlikely]] {
-    return BreakOnAck(Text("replica ", replica), completion, ticket, word);
+    return BreakOnAck(NameOf(replica), completion, ticket, word);
   }
   if (word != ticket) [[unlikely]] {
     Break(
-        Unavailable(Text("replica ", replica, " cannot tell whether operation ", ticket,
-                         " is durable on replica ", replica + 1, " (it read number ", word,
+        Unavailable(Text(NameOf(replica), " cannot tell whether operation ", ticket,
+                         " is durable on ", NameOf(replica + 1), " (it read number ", word,
                          " there): its queue to replica ", replica + 1, " failed; ", Progress())));
     return;
   }
@@ -324,14 +324,14 @@ std::string ChainGroup::TimeoutHint() const {
 // behind is where the chain is broken.
 std::string ChainGroup::WaitsFor() const {
   const Ticket acked = remote_acked();
-  if (proven(0) == acked) return "replica 0 does not answer this node";
+  if (proven(0) == acked) return NameOf(0) + " does not answer this node";
   for (uint32_t hop = 1; hop < geometry_.group_size; ++hop) {
     if (proven(hop) == acked) {
-      return Text("replica ", hop, " does not answer replica ", hop - 1, ", or replica ", hop - 1,
+      return Text(NameOf(hop), " does not answer ", NameOf(hop - 1), ", or replica ", hop - 1,
                   " does not reach this node");
     }
   }
-  return "the last replica does not reach this node";
+  return NameOf(geometry_.group_size - 1) + ", the last one, does not reach this node";
 }
 
 }  // namespace hyperloop

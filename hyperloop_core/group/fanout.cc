@@ -137,7 +137,7 @@ void FanoutGroup::ReadResult(Ticket ticket, OperationResult* result) const {
 
 std::string FanoutGroup::QueueName(uint32_t qpn) const {
   for (uint32_t i = 0; i < group_size(); ++i) {
-    if (replicas_[i].qpn == qpn) return Text("the queue to replica ", i);
+    if (replicas_[i].qpn == qpn) return "the queue to " + NameOf(i);
   }
   return "a queue";
 }
@@ -150,7 +150,10 @@ std::string FanoutGroup::Answers() const {
 }
 
 std::string FanoutGroup::TimeoutHint() const {
-  return "a replica or the network is down, see the replicas' status";
+  std::string text;
+  for (uint32_t i = 0; i < group_size(); ++i)
+    if (replicas_[i].done <= remote_acked()) text += (text.empty() ? "" : ", ") + NameOf(i);
+  return text + " does not answer this node, see the replicas' status";
 }
 
 // --- the replica's end

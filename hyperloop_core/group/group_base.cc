@@ -310,6 +310,12 @@ void GroupBase::CheckWaiting(Ticket waits_for) {
                       Progress(), "; ", hint)));
 }
 
+std::string GroupBase::NameOf(uint32_t replica) const {
+  const std::string number = Text("replica ", replica);
+  if (replica >= options_.replica_names.size()) return number;
+  return number + " (" + options_.replica_names[replica] + ")";
+}
+
 std::string GroupBase::Progress() const {
   return Text(acknowledged_, " of ", submitted_, " operations acknowledged, ", Answers(), ", ",
               copies_done_, " of ", copies_posted_, " copies here done");

@@ -75,6 +75,8 @@ class GroupBase : public Group {
   bool forked() const { return !fork_detector_->IsOwner(); }
   Status ForkedStatus() const;
   std::string Progress() const;
+  // "replica 1 (127.0.0.1:7002)": the number, and GroupOptions::replica_names' word for it.
+  std::string NameOf(uint32_t replica) const;
   std::byte* buffer() const { return buffer_->data(); }
   const rnic::MemoryRegion& buffer_mr() const { return *buffer_mr_; }
 

@@ -172,6 +172,7 @@ class PipelinedGroup : public testing::Test {
     options.open_device = [this](const std::string& host) { return machines_.Open(host); };
     options.step = [this, step_ns](softrnic::Engine&) { Step(step_ns); };
     options.ack_timeout = ack_timeout;
+    options.replica_names = {"a:1", "b:2", "c:3"};
     auto made = Chain::Create(options);
     ASSERT_OK(made);
     chain_ = std::move(*made);
@@ -286,9 +287,9 @@ TEST_F(PipelinedGroup, NoSlotIsUsedAgainBeforeThePrimaryAnswered) {
 // The clock of the RNICs hardly moves, so that no queue pair gives up before the group does.
 TEST_F(PipelinedGroup, ATimeoutNamesTheHopThatIsNotProven) {
   const char* const hints[] = {
-      "replica 0 does not answer this node, see",
-      "replica 1 does not answer replica 0, or replica 0 does not reach this node",
-      "replica 2 does not answer replica 1, or replica 1 does not reach this node"};
+      "replica 0 (a:1) does not answer this node, see",
+      "replica 1 (b:2) does not answer replica 0 (a:1), or replica 0 does not reach this node",
+      "replica 2 (c:3) does not answer replica 1 (b:2), or replica 1 does not reach this node"};
   for (uint32_t hop = 0; hop < kReplicas; ++hop) {
     chain_.reset();
     machines_.ReleaseAnswers();
@@ -302,8 +303,8 @@ TEST_F(PipelinedGroup, ATimeoutNamesTheHopThatIsNotProven) {
 // A proof arrives nowhere, and nor does the last replica's acknowledgement.
 TEST_F(PipelinedGroup, ATimeoutNamesTheReplicaThatDoesNotReachThePrimary) {
   const char* const hints[] = {
-      "replica 2 does not answer replica 1, or replica 1 does not reach this node",
-      "the last replica does not reach this node"};
+      "replica 2 (c:3) does not answer replica 1 (b:2), or replica 1 does not reach this node",
+      "replica 2 (c:3), the last one, does not reach this node"};
   for (uint32_t replica = 1; replica < kReplicas; ++replica) {
     chain_.reset();
     Make(std::chrono::milliseconds(100), 1);
@@ -341,8 +342,8 @@ TEST_F(PipelinedGroup, AReadThatFailedProvesNothing) {
     broken = chain_->group().status();
   }
   EXPECT_THAT(broken, StatusIs(Code::kUnavailable,
-                               testing::HasSubstr("replica 1 cannot tell whether operation 2 is "
-                                                  "durable on replica 2")));
+                               testing::HasSubstr("replica 1 (b:2) cannot tell whether operation 2 "
+                                                  "is durable on replica 2 (c:3)")));
 }
 
 // The cut lasts in the time of the RNICs; the group's own clock hardly moves.

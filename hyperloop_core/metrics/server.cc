@@ -221,7 +221,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Make
                                               Log& log) {
   HL_ASSIGN_OR_RETURN(const Address address, Parse(options.address));
   if (!address.loopback && !options.open) {
-    return PermissionDenied(
+    return InvalidArgument(
         Text("--metrics ", options.address,
              " is not loopback: whoever reaches it reads the names of hosts and groups, and how "
              "they are, without proving who he is. Give a loopback address, or --metrics-open if "

@@ -74,6 +74,8 @@ class ClusterAttackTest : public EmulatedClusterTest {
     ExpectRefused(ReadCluster(options_.directory).status(), named);
     ExpectRefused(RemoveReplica(options_.directory, "replica0").status(), named);
     ExpectRefused(StopCluster(options_.directory).status(), named);
+    ExpectRefused(ReadContents(options_.directory).status(), named);
+    ExpectRefused(DestroyCluster(options_.directory).status(), named);
     ExpectRefused(ChangeRegionSize(options_.directory, 2 << 20,
                                    [](const ClusterInfo&) {
                                      ADD_FAILURE() << "the change was made";

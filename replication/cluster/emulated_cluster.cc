@@ -13,6 +13,7 @@
 
 #include "cluster/cluster_file.h"
 #include "cluster/cluster_paths.h"
+#include "cluster/contents.h"
 #include "cluster/network.h"
 #include "cluster/process.h"
 #include "cluster/starter.h"
@@ -40,15 +41,24 @@ constexpr uint64_t kPoolOverhead = 8ull << 20;
 
 std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }
 
+// Whether `path` still is the open file.
+bool IsFile(const std::string& path, int fd) {
+  struct stat named, open;
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &open) == 0 &&
+         named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+}
+
 // A lock that is held while a cluster is changed, as long as the descriptor is open. It ends with
 // the process that holds it.
 Result<UniqueFd> LockDirectory(const Paths& paths) {
   const std::string path = paths.File("lock");
-  HL_ASSIGN_OR_RETURN(UniqueFd lock, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
-  while (::flock(lock.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return FromErrno(errno, "locking " + path);
+  for (;;) {
+    HL_ASSIGN_OR_RETURN(UniqueFd lock, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
+    while (::flock(lock.get(), LOCK_EX) != 0) {
+      if (errno != EINTR) return FromErrno(errno, "locking " + path);
+    }
+    if (IsFile(path, lock.get())) return lock;  // else the cluster was destroyed meanwhile
   }
-  return lock;
 }
 
 Result<Paths> ExistingDirectory(const std::string& directory) {
@@ -246,7 +256,8 @@ Result<Description> Existing(const ClusterOptions& options, const Paths& paths, 
 }
 
 Status CheckEmpty(const Paths& paths) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory, error)) {
     const std::string name = entry.path().filename();
     // Left by an earlier attempt to start.
     if (name == "lock" || name == "keys" || name == "keys.new" || name == "peers") continue;
@@ -409,6 +420,36 @@ Result<bool> End(const Paths& paths, const std::string& name, std::chrono::milli
   return killed;
 }
 
+// Ends all processes, which `file` describes, and removes their sockets and their network. Returns
+// those that needed SIGKILL.
+Result<std::vector<std::string>> StopAll(const Paths& paths, const ClusterFile& file,
+                                         std::chrono::milliseconds patience) {
+  std::vector<std::string> names = cluster::ProcessNames(file);
+  HL_RETURN_IF_ERROR(Describe(paths, file).status());  // before any is ended
+  std::vector<std::string> killed;
+  // A daemon serves the replicas, which follow it, until they are gone.
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    HL_ASSIGN_OR_RETURN(const bool needed_kill, End(paths, *name, patience));
+    if (needed_kill) killed.push_back(*name);
+  }
+  for (const std::string& name : names) ::unlink(paths.Socket(name).c_str());
+  if (file.network) {
+    std::vector<std::string> replicas;
+    for (const ClusterFile::Replica& replica : file.replicas) replicas.push_back(replica.name);
+    HL_RETURN_IF_ERROR(cluster::RemoveNetwork(*file.network, replicas));
+  }
+  return killed;
+}
+
+// Adds the processes that live.
+Result<ClusterContents> ContentsOf(const Paths& paths, const ClusterFile& file) {
+  HL_ASSIGN_OR_RETURN(const ClusterInfo info, Describe(paths, file));
+  HL_ASSIGN_OR_RETURN(ClusterContents contents, cluster::ListContents(paths));
+  for (const ClusterProcess& process : info.processes)
+    if (process.state != ProcessState::kDead) contents.running.push_back(process.name);
+  return contents;
+}
+
 }  // namespace
 
 std::string_view ProcessStateName(ProcessState state) {
@@ -518,21 +559,27 @@ Result<std::vector<std::string>> StopCluster(const std::string& directory,
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
   HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
-  std::vector<std::string> names = cluster::ProcessNames(file);
-  HL_RETURN_IF_ERROR(Describe(paths, file).status());  // before any is ended
-  std::vector<std::string> killed;
-  // A daemon serves the replicas, which follow it, until they are gone.
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    HL_ASSIGN_OR_RETURN(const bool needed_kill, End(paths, *name, patience));
-    if (needed_kill) killed.push_back(*name);
-  }
-  for (const std::string& name : names) ::unlink(paths.Socket(name).c_str());
-  if (file.network) {
-    std::vector<std::string> replicas;
-    for (const ClusterFile::Replica& replica : file.replicas) replicas.push_back(replica.name);
-    HL_RETURN_IF_ERROR(cluster::RemoveNetwork(*file.network, replicas));
-  }
-  return killed;
+  return StopAll(paths, file, patience);
+}
+
+Result<ClusterContents> ReadContents(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
+  return ContentsOf(paths, file);
+}
+
+Result<ClusterContents> DestroyCluster(const std::string& directory,
+                                       std::chrono::milliseconds patience) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_RETURN_IF_ERROR(LoadDescription(paths).status());
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
+  HL_RETURN_IF_ERROR(StopAll(paths, file, patience).status());
+  HL_ASSIGN_OR_RETURN(ClusterContents contents, ContentsOf(paths, file));
+  HL_RETURN_IF_ERROR(cluster::RemoveMade(contents));
+  if (contents.others.empty() && ::rmdir(paths.directory.c_str()) != 0)
+    return FromErrno(errno, "everything in it is removed, but not the directory " + directory);
+  return contents;
 }
 
 Result<std::string> ProgramFolder() {

@@ -91,6 +91,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
   HL_RETURN_IF_ERROR(Epoch("served_epoch", hello->served_epoch));
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));
+  HL_RETURN_IF_ERROR(ForPeople("absences", &hello->absences));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
@@ -104,6 +105,7 @@ Status Check(ExamineReplyT* reply) { return Check(reply->content.get()); }
 
 Status Check(InstallRequestT* install) {
   HL_RETURN_IF_ERROR(Replicas("", install->nodes, install->replicas));
+  HL_RETURN_IF_ERROR(ForPeople("absences", &install->absences));
   return Replicas("absent_", install->absent_nodes, install->absent_replicas);
 }
 

@@ -1,12 +1,16 @@
-// hyperloopctl cluster start | status | remove | stop
+// hyperloopctl cluster start | status | remove | stop | destroy
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ctl/command.h"
+#include "ctl/nodes.h"
+#include "hyperloop/command_line/command_line.h"
 #include "hyperloop/replication/emulated_cluster.h"
-#include "hyperloop/replication/size.h"
+#include "options/size_option.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -100,13 +104,69 @@ int Stop(const std::string& directory) {
   for (const std::string& name : *killed) {
     std::printf("%s did not end on SIGTERM and was killed\n", name.c_str());
   }
-  std::printf("stopped; the pools stay in %s\n", directory.c_str());
+  std::printf("stopped; the pools stay in %s (hyperloopctl cluster destroy removes them)\n",
+              directory.c_str());
+  return kExitOk;
+}
+
+// The paths without those in a directory that goes as a whole.
+std::vector<std::string> Shortened(const std::vector<std::string>& paths) {
+  std::vector<std::string> shown;
+  std::copy_if(paths.begin(), paths.end(), std::back_inserter(shown), [&](const std::string& path) {
+    const size_t slash = path.rfind('/', path.size() - 2);
+    return slash == std::string::npos ||
+           std::find(paths.begin(), paths.end(), path.substr(0, slash + 1)) == paths.end();
+  });
+  return shown;
+}
+
+std::string Listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+void PrintContents(const ClusterContents& contents) {
+  if (!contents.running.empty()) std::printf("to be ended: %s\n", Listed(contents.running).c_str());
+  std::printf("to be removed from %s, %llu MiB:\n", contents.directory.c_str(),
+              static_cast<unsigned long long>(contents.bytes >> 20));
+  for (const std::string& path : Shortened(contents.made)) std::printf("  %s\n", path.c_str());
+  if (!contents.others.empty())
+    std::printf("not the cluster's, stays: %s\n", Listed(contents.others).c_str());
+  std::fflush(stdout);
+}
+
+// kBusy: a primary serves its group.
+Status CheckUnused(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(Where{directory, ""}));
+  HL_ASSIGN_OR_RETURN(const std::string primary, nodes.LivingPrimary());
+  if (primary.empty()) return Status::Ok();
+  return Busy("the group is in use by " + primary + "; close its database first");
+}
+
+int Destroy(const std::string& directory, bool yes) {
+  std::error_code error;
+  if (!std::filesystem::exists(directory, error) && !error) {
+    std::printf("%s does not exist; there is nothing to destroy\n", directory.c_str());
+    return kExitOk;
+  }
+  const Result<ClusterContents> contents = ReadContents(directory);
+  if (!contents.ok()) return Fail(contents.status());
+  PrintContents(*contents);
+  if (const Status unused = CheckUnused(directory); !unused.ok()) return Fail(unused);
+  if (!yes) {
+    return Fail(InvalidArgument(
+        "destroy removes the cluster and the data in its pools; say --yes if that is meant"));
+  }
+  const Result<ClusterContents> removed = DestroyCluster(directory);
+  if (!removed.ok()) return Fail(removed.status());
+  std::printf(removed->others.empty() ? "destroyed, and the directory is removed\n"
+                                      : "destroyed; the directory stays, for what else is in it\n");
   return kExitOk;
 }
 
 void AddStart(CLI::App& cluster, Action* chosen) {
   auto options = std::make_shared<ClusterOptions>();
-  auto region_size = std::make_shared<std::string>();
   CLI::App* start = cluster.add_subcommand(
       "start", "start the cluster, or what of it does not run; the last line printed is its uri");
   start
@@ -121,9 +181,10 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       ->type_name("N")
       ->check(CLI::Range(1, 8));
   start
-      ->add_option("--region-size", *region_size,
-                   "bytes of each replica's region (K, M, G); default: as the cluster has, 256M "
-                   "for a new one")
+      ->add_option("--region-size", options->region_size,
+                   "bytes of each replica's region (K, M, G), 4M to 15G; default: as the cluster "
+                   "has, 256M for a new one")
+      ->transform(SizeFrom(kLeastRegion, kGreatestRegion))
       ->type_name("BYTES");
   start
       ->add_option(
@@ -150,26 +211,19 @@ void AddStart(CLI::App& cluster, Action* chosen) {
                    "kernel's module sch_netem")
       ->type_name("WORDS");
   start->add_option("--spin-us", options->spin_us, "how long an idle RNIC daemon spins")
+      ->check(CLI::Range(0, 1000000))
       ->type_name("N");
-  start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to")->type_name("N");
+  start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to")
+      ->check(Processor())
+      ->type_name("N");
   start
       ->add_option("--priority", options->priority,
                    "priority of the RNIC daemon's data thread: nice, fifo or none")
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
   start->add_option("--replica-cpu", options->replica_cpu, "processor to bind every replica to")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
-  start->callback([=] {
-    *chosen = [=] {
-      if (!region_size->empty()) {
-        const Result<uint64_t> size = ParseSize(*region_size);
-        if (!size.ok()) return Fail(size.status().WithContext("--region-size"));
-        if (*size == 0) return Fail(InvalidArgument("--region-size 0: give a size, such as 256M"));
-        options->region_size = *size;
-      }
-      return Start(*options);
-    };
-  });
+      ->check(Processor());
+  start->callback([=] { *chosen = [=] { return Start(*options); }; });
 }
 
 void AddStatusOf(CLI::App& cluster, Action* chosen) {
@@ -203,6 +257,18 @@ void AddStop(CLI::App& cluster, Action* chosen) {
   stop->callback([=] { *chosen = [=] { return Stop(*directory); }; });
 }
 
+void AddDestroy(CLI::App& cluster, Action* chosen) {
+  auto directory = std::make_shared<std::string>();
+  auto yes = std::make_shared<bool>(false);
+  CLI::App* destroy = cluster.add_subcommand(
+      "destroy",
+      "end its processes and remove its pools and everything else that the cluster made, after "
+      "saying what; files of others stay, and their directory; refused while a primary lives");
+  destroy->add_option("--dir", *directory, "the cluster's directory")->type_name("DIR")->required();
+  destroy->add_flag("--yes", *yes, "confirm that the data in its pools is to be removed");
+  destroy->callback([=] { *chosen = [=] { return Destroy(*directory, *yes); }; });
+}
+
 }  // namespace
 
 void AddCluster(CLI::App& app, Action* chosen) {
@@ -215,6 +281,7 @@ void AddCluster(CLI::App& app, Action* chosen) {
   AddStatusOf(*cluster, chosen);
   AddRemove(*cluster, chosen);
   AddStop(*cluster, chosen);
+  AddDestroy(*cluster, chosen);
 }
 
 }  // namespace hyperloop::ctl

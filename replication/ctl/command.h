@@ -1,6 +1,7 @@
 // Declarations that the subcommands of hyperloopctl share.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -19,6 +20,10 @@ enum ExitStatus {
   kExitUsage = 2,       // the command line is wrong
   kExitIncomplete = 3,  // export: done, but files are missing, damaged or may end too early
 };
+
+// What a region can have, in bytes; as the option region_size of a URI says.
+inline constexpr uint64_t kLeastRegion = 4ull << 20;
+inline constexpr uint64_t kGreatestRegion = 15ull << 30;
 
 using Action = std::function<int()>;
 

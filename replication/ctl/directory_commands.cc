@@ -9,13 +9,15 @@
 #include <string>
 
 #include "ctl/command.h"
+#include "ctl/nodes.h"
 #include "ctl/preload.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 struct DirectoryOptions {
-  std::string db, uri, replica_files;
+  std::string db, replica_files;
+  Where where;
   uint32_t wait = 600;
   bool force = false, yes = false;
 };
@@ -23,8 +25,9 @@ struct DirectoryOptions {
 // Does not return when it works.
 Status Become(const char* verb, const DirectoryOptions& options) {
   HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
+  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(options.where));
   const char* const force = !options.force ? "" : options.yes ? "yes" : "ask";
-  ::execl(program.c_str(), program.c_str(), verb, options.db.c_str(), options.uri.c_str(),
+  ::execl(program.c_str(), program.c_str(), verb, options.db.c_str(), uri.c_str(),
           options.replica_files.c_str(), std::to_string(options.wait).c_str(), force,
           static_cast<char*>(nullptr));
   return FromErrno(errno, "executing " + program);
@@ -38,10 +41,7 @@ std::shared_ptr<DirectoryOptions> AddTarget(CLI::App* command) {
                    "an absent or empty directory, or one that an earlier call began")
       ->type_name("DIR")
       ->required();
-  command
-      ->add_option("--uri", options->uri, "the group, with the device and the pool of this machine")
-      ->type_name("URI")
-      ->required();
+  AddWhere(command, &options->where, "the group, with the device and the pool of this machine");
   command
       ->add_option("--replica-files", options->replica_files,
                    "the directory of files of a replica on this machine (POOL.files): its "
@@ -59,7 +59,7 @@ void AddAdopt(CLI::App& app, Action* chosen) {
       "take a closed database, or a restored backup, into a group that holds none; changes no file "
       "of it, and goes on where an earlier call was cut short");
   adopt->add_option("--db", options->db, "the database's directory")->type_name("DIR")->required();
-  adopt->add_option("--uri", options->uri, "the group")->type_name("URI")->required();
+  AddWhere(adopt, &options->where);
   adopt->callback([=] { *chosen = [=] { return Fail(Become("adopt", *options)); }; });
 }
 
@@ -90,6 +90,7 @@ void AddSwitchover(CLI::App& app, Action* chosen) {
       ->add_option("--wait", options->wait,
                    "how many seconds the primary may take to close its database, once everything "
                    "is here; then the call is refused")
+      ->check(CLI::Range(0u, 604800u))
       ->type_name("SECONDS")
       ->capture_default_str();
   switchover->callback([=] { *chosen = [=] { return Fail(Become("switchover", *options)); }; });

@@ -13,7 +13,9 @@
 #include <string>
 
 #include "ctl/command.h"
+#include "ctl/daemons.h"
 #include "ctl/elf.h"
+#include "ctl/nodes.h"
 #include "ctl/preload.h"
 #include "hyperloop/replication/emulated_cluster.h"
 
@@ -109,6 +111,14 @@ Finding Plugin() {
   return {Verdict::kGood, *plugin + " is for any RocksDB that the program brings"};
 }
 
+Finding Daemons() {
+  std::string shared;
+  for (const auto& [cpu, pids] : DaemonsByProcessor())
+    if (pids.size() > 1) shared += (shared.empty() ? "" : "; ") + SharedProcessor(cpu, pids);
+  if (shared.empty()) return {Verdict::kGood, "no two RNIC daemons keep to the same processor"};
+  return {Verdict::kNote, shared};
+}
+
 Finding StockProgram(const std::string& name) {
   const Result<std::string> program = FindProgram(name);
   if (!program.ok()) return {Verdict::kNote, program.status().message()};
@@ -120,7 +130,8 @@ Finding StockProgram(const std::string& name) {
 }
 
 // Does not return when it works.
-Status Examine(const std::string& db, const std::string& uri) {
+Status Examine(const std::string& db, const Where& where) {
+  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(where));
   HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
   ::execl(program.c_str(), program.c_str(), "doctor", db.c_str(), uri.c_str(),
           static_cast<char*>(nullptr));
@@ -130,8 +141,8 @@ Status Examine(const std::string& db, const std::string& uri) {
 int Run() {
   bool bad = false;
   for (const Finding& finding :
-       {Kernel(), Processors(), SharedMemory(), LockedMemory(), Priority(), Programs(), Plugin(),
-        StockProgram("db_bench"), StockProgram("ldb")}) {
+       {Kernel(), Processors(), SharedMemory(), LockedMemory(), Priority(), Daemons(), Programs(),
+        Plugin(), StockProgram("db_bench"), StockProgram("ldb")}) {
     static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
     std::printf("%s  %s\n", kMarks[static_cast<int>(finding.verdict)], finding.text.c_str());
     bad = bad || finding.verdict == Verdict::kBad;
@@ -143,7 +154,8 @@ int Run() {
 
 void AddDoctor(CLI::App& app, Action* chosen) {
   struct Options {
-    std::string db, uri;
+    std::string db;
+    Where where;
   };
   auto options = std::make_shared<Options>();
   CLI::App* doctor = app.add_subcommand(
@@ -154,14 +166,15 @@ void AddDoctor(CLI::App& app, Action* chosen) {
       "--db", options->db,
       "compare this database directory with its group, and say what to do; only reads, and takes "
       "the group from nobody");
-  doctor
-      ->add_option("--uri", options->uri,
-                   "the group; default: what the directory is bound to (HYPERLOOP_BIND, "
-                   "/etc/hyperloop/bindings)")
-      ->needs(db);
+  CLI::Option_group* where =
+      AddWhere(doctor, &options->where,
+               "the group; default: what the directory is bound to (HYPERLOOP_BIND, "
+               "/etc/hyperloop/bindings)");
+  where->require_option(0, 1);
+  for (const char* option : {"--dir", "--uri"}) where->get_option(option)->needs(db);
   doctor->callback([=] {
     *chosen = [=] {
-      return options->db.empty() ? Run() : Fail(Examine(options->db, options->uri));
+      return options->db.empty() ? Run() : Fail(Examine(options->db, options->where));
     };
   });
 }

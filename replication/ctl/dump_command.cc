@@ -8,7 +8,8 @@
 
 #include "ctl/command.h"
 #include "ctl/nodes.h"
-#include "hyperloop/replication/size.h"
+#include "hyperloop/core/group.h"
+#include "options/size_option.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 struct DumpOptions {
   Where where;
   uint32_t replica = 0;
-  std::string offset = "0";
-  std::string length;
+  uint64_t offset = 0;
+  uint64_t length = 0;
   bool hex = false;
 };
 
@@ -42,8 +43,7 @@ bool PrintHex(uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 Status Dump(const DumpOptions& options) {
-  HL_ASSIGN_OR_RETURN(uint64_t offset, ParseSize(options.offset));
-  HL_ASSIGN_OR_RETURN(uint64_t left, ParseSize(options.length));
+  uint64_t offset = options.offset, left = options.length;
   if (!options.hex && ::isatty(STDOUT_FILENO) != 0) {
     return InvalidArgument("raw bytes do not belong on a terminal; redirect stdout or add --hex");
   }
@@ -51,7 +51,7 @@ Status Dump(const DumpOptions& options) {
   HL_ASSIGN_OR_RETURN(const NodePlace* place, nodes.Replica(options.replica));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, nodes.View(*place));
   const uint64_t size = view->region_size();
-  if (left == 0 || offset > size || left > size - offset) {
+  if (offset > size || left > size - offset) {
     return InvalidArgument("bytes " + std::to_string(offset) + " to " + std::to_string(offset) +
                            "+" + std::to_string(left) + " are not in the region of " + place->name +
                            ", which has " + std::to_string(size) + " B");
@@ -79,12 +79,15 @@ void AddDump(CLI::App& app, Action* chosen) {
   CLI::App* dump = app.add_subcommand("dump", "write bytes of a replica's region to stdout");
   AddWhere(dump, &options->where);
   dump->add_option("--replica", options->replica, "number of the replica, from 0")
+      ->check(CLI::Range(0u, kMaxGroupSize - 1))
       ->type_name("N")
       ->required();
   dump->add_option("--offset", options->offset, "first byte (K, M, G)")
+      ->transform(SizeFrom(0, kGreatestRegion))
       ->type_name("BYTES")
       ->capture_default_str();
   dump->add_option("--length", options->length, "number of bytes (K, M, G)")
+      ->transform(SizeFrom(1, kGreatestRegion))
       ->type_name("BYTES")
       ->required();
   dump->add_flag("--hex", options->hex, "write text: offset, bytes, characters");

@@ -1,4 +1,4 @@
-// hyperloopctl exec --uri URI -- PROGRAM ARGUMENT…, or --bind DIR=URI instead of --uri.
+// hyperloopctl exec --uri URI -- PROGRAM ARGUMENT…; --dir DIR or --bind DIR=URI instead of --uri.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ctl/command.h"
+#include "ctl/nodes.h"
 #include "ctl/preload.h"
 #include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/options.h"
@@ -16,7 +17,7 @@ namespace hyperloop::ctl {
 namespace {
 
 struct ExecOptions {
-  std::string uri;
+  Where where;
   std::vector<std::string> bind;
   bool no_flag = false;
   std::vector<std::string> command;
@@ -44,9 +45,10 @@ Status AddToBindVariable(const std::vector<std::string>& pairs) {
 
 // Does not return when it works.
 Status Exec(const ExecOptions& options) {
-  if (!options.uri.empty()) {
+  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(options.where));
+  if (!uri.empty()) {
     StoreOptions store;
-    HL_RETURN_IF_ERROR(ParseStoreUri(options.uri, &store).WithContext("--uri"));
+    HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));
     HL_RETURN_IF_ERROR(ValidateStoreOptions(store).WithContext("--uri"));
   }
   HL_ASSIGN_OR_RETURN(const std::string plugin, FindPlugin());
@@ -60,7 +62,7 @@ Status Exec(const ExecOptions& options) {
       others == nullptr || *others == 0 ? plugin : plugin + ":" + std::string(others);
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
   const std::vector<std::string> line =
-      CommandLine(options.command, options.uri, !options.no_flag && !options.uri.empty());
+      CommandLine(options.command, uri, !options.no_flag && !uri.empty());
   std::vector<char*> argv;
   for (const std::string& word : line) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -74,16 +76,18 @@ void AddExec(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<ExecOptions>();
   CLI::App* exec = app.add_subcommand(
       "exec", "run a stock RocksDB program (db_bench, ldb, a service) with the plugin preloaded");
-  exec->add_option("--uri", options->uri,
-                   "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument")
-      ->type_name("URI");
+  CLI::Option_group* where =
+      AddWhere(exec, &options->where,
+               "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument");
+  where->require_option(0, 1);
   exec->add_option("--bind", options->bind,
                    "DIR=URI: the directory and what is below it belong to the group; for programs "
                    "that have no option for a file system, and for those that start them (nice, "
                    "timeout, scripts); adds no argument; may be repeated")
       ->type_name("DIR=URI")
       ->allow_extra_args(false)
-      ->excludes("--uri");
+      ->excludes(where->get_option("--uri"))
+      ->excludes(where->get_option("--dir"));
   exec->add_flag("--no-flag", options->no_flag,
                  "do not pass --fs_uri; the program gets the URI in another way");
   exec->add_option("command", options->command, "-- PROGRAM and its arguments")->required();
@@ -91,8 +95,10 @@ void AddExec(CLI::App& app, Action* chosen) {
   exec->prefix_command(false);
   exec->callback([=] {
     *chosen = [=] {
-      if (options->uri.empty() && options->bind.empty() && !options->no_flag) {
-        return Fail(InvalidArgument("exec needs --uri URI, --bind DIR=URI, or --no-flag"));
+      const bool has_group = !options->where.uri.empty() || !options->where.directory.empty();
+      if (!has_group && options->bind.empty() && !options->no_flag) {
+        return Fail(
+            InvalidArgument("exec needs --uri URI, --dir DIR, --bind DIR=URI, or --no-flag"));
       }
       return Fail(Exec(*options));
     };

@@ -9,6 +9,7 @@
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "files/export.h"
+#include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
 #include "layout/record.h"
 #include "layout/region_layout.h"
@@ -238,6 +239,7 @@ void AddExport(CLI::App& app, Action* chosen) {
                                          "stopped and dead replicas, whose pools it never writes");
   AddWhere(command, &options->where);
   command->add_option("--replica", options->replica, "number of the replica, from 0")
+      ->check(CLI::Range(0u, kMaxGroupSize - 1))
       ->type_name("N")
       ->required();
   command->add_option("--to", options->to, "a directory that is empty or does not exist")

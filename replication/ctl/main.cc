@@ -2,6 +2,21 @@
 #include "ctl/command.h"
 #include "hyperloop/command_line/command_line.h"
 
+namespace {
+
+constexpr char kVersion[] = "hyperloopctl " HYPERLOOP_VERSION;
+
+// Each command takes --version, too, without saying so in its help.
+void AddHiddenVersion(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (command->get_name().empty()) continue;  // a group of options
+    command->set_version_flag("--version", kVersion)->group("");
+    AddHiddenVersion(*command);
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace hyperloop::ctl;
   CLI::App app(
@@ -30,7 +45,8 @@ int main(int argc, char** argv) {
   AddOptions(app, &chosen);
   AddDoctor(app, &chosen);
   AddKeys(app, &chosen);
-  app.set_version_flag("--version", "hyperloopctl " HYPERLOOP_VERSION);
+  app.set_version_flag("--version", kVersion);
+  AddHiddenVersion(app);
   hyperloop::AddHelpJson(app);
   if (const auto status = hyperloop::ParseCommandLine(app, argc, argv)) return *status;
   return chosen ? chosen() : static_cast<int>(kExitUsage);

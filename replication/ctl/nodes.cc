@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "hyperloop/core/text.h"
@@ -57,12 +58,21 @@ Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace&
   return control::ControlClient::Connect(endpoint, trust, kPatience, hello.bulk_port);
 }
 
-void AddWhere(CLI::App* command, Where* where) {
-  CLI::Option_group* group = command->add_option_group("where", "which group to look at");
-  group->add_option("--dir", where->directory, "directory of an emulated cluster")
+CLI::Option_group* AddWhere(CLI::App* command, Where* where, const std::string& uri) {
+  CLI::Option_group* group = command->add_option_group("where", "which group");
+  group
+      ->add_option("--dir", where->directory,
+                   "directory of an emulated cluster, which stands for its URI")
       ->type_name("DIR");
-  group->add_option("--uri", where->uri, "URI of the group")->type_name("URI");
+  group->add_option("--uri", where->uri, uri)->type_name("URI");
   group->require_option(1);
+  return group;
+}
+
+Result<std::string> UriOf(const Where& where) {
+  if (where.directory.empty()) return where.uri;
+  HL_ASSIGN_OR_RETURN(const ClusterInfo info, ReadCluster(where.directory));
+  return info.uri;
 }
 
 Result<Nodes> Nodes::Find(const Where& where) {
@@ -184,6 +194,21 @@ Result<HostCounters> Nodes::CountersOf(const std::string& host) const {
   if (!counters.ok()) return counters.status().WithContext(daemon);
   const std::string process = Text(", process ", (*counters)["daemon_pid"]);
   return HostCounters{host, daemon + process, *std::move(counters)};
+}
+
+std::vector<pid_t> Nodes::Daemons() const {
+  std::map<std::string, std::string> hosts;  // by the socket of the daemon that serves it
+  if (choice_.provider == "softrnic") hosts.emplace(choice_.device, kToolHost);
+  for (const NodePlace& place : replicas_)
+    if (!place.socket.empty()) hosts.emplace(place.socket, place.host);
+  std::vector<pid_t> daemons;
+  for (const auto& [socket, host] : hosts) {
+    const Result<HostCounters> asked = CountersOf(host);
+    if (!asked.ok()) continue;
+    if (const auto pid = asked->counters.find("daemon_pid"); pid != asked->counters.end())
+      daemons.push_back(static_cast<pid_t>(pid->second));
+  }
+  return daemons;
 }
 
 Result<std::string> Nodes::LivingPrimary() {

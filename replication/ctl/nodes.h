@@ -1,6 +1,8 @@
 // The nodes that a command reads: those of a cluster's directory, or of a URI.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,17 +14,22 @@
 
 namespace CLI {
 class App;
-}
+class Option_group;
+}  // namespace CLI
 
 namespace hyperloop::ctl {
 
-// Where to look, from the command line: exactly one of the two.
+// Which group, from the command line: one of the two.
 struct Where {
   std::string directory;
   std::string uri;
 };
-// Adds --dir and --uri to a subcommand, one of which must be given.
-void AddWhere(CLI::App* command, Where* where);
+// Adds --dir and --uri to a subcommand, exactly one of which must be given, unless the group of the
+// two options that is returned gets another rule. `uri` is the help of --uri.
+CLI::Option_group* AddWhere(CLI::App* command, Where* where,
+                            const std::string& uri = "URI of the group");
+// What --uri says, or the URI of the cluster in --dir. Empty if neither was given.
+Result<std::string> UriOf(const Where& where);
 
 struct NodePlace {
   std::string name;    // "replica0" …
@@ -67,6 +74,9 @@ class Nodes {
   // provider verbs: those of this machine's device, for each of CountingHosts. kNotFound: that RNIC
   // has never had such a host.
   Result<HostCounters> CountersOf(const std::string& host) const;
+  // The RNIC daemons of this machine that serve the group: numbers of the processes. None over
+  // provider verbs, and none that do not answer.
+  std::vector<pid_t> Daemons() const;
   // The name and directory of a primary whose heartbeat moves at some replica; "" when there is
   // none. Replicas that cannot be read are skipped.
   Result<std::string> LivingPrimary();

@@ -4,13 +4,15 @@
 #include <memory>
 
 #include "ctl/command.h"
+#include "ctl/nodes.h"
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 // Takes the group as a primary without a database, removes every file, and releases the group.
-Result<size_t> Reset(const std::string& uri) {
+Result<size_t> Reset(const Where& where) {
+  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(where));
   StoreOptions options;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
   options.restore = options.rebind = true;  // the group may hold files, which are to be removed
@@ -30,12 +32,12 @@ Result<size_t> Reset(const std::string& uri) {
 }  // namespace
 
 void AddReset(CLI::App& app, Action* chosen) {
-  auto uri = std::make_shared<std::string>();
+  auto where = std::make_shared<Where>();
   auto yes = std::make_shared<bool>(false);
   CLI::App* reset = app.add_subcommand("reset",
                                        "remove every file of a group, so that another database may "
                                        "use it; refused while a primary lives");
-  reset->add_option("--uri", *uri, "the group")->type_name("URI")->required();
+  AddWhere(reset, where.get());
   reset->add_flag("--yes", *yes, "confirm that the group's copy of the database is to be removed");
   reset->callback([=] {
     *chosen = [=] {
@@ -43,7 +45,7 @@ void AddReset(CLI::App& app, Action* chosen) {
         return Fail(InvalidArgument(
             "reset removes the group's copy of its database; say --yes if that is meant"));
       }
-      const Result<size_t> removed = Reset(*uri);
+      const Result<size_t> removed = Reset(*where);
       if (!removed.ok()) return Fail(removed.status());
       std::printf("%zu files removed; the group is empty\n", *removed);
       return static_cast<int>(kExitOk);

@@ -9,26 +9,15 @@
 #include "files/resize.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/emulated_cluster.h"
-#include "hyperloop/replication/size.h"
+#include "options/size_option.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 struct ResizeOptions {
   std::string pool, directory;
-  std::string region_size, journal_size;
-  uint32_t table_capacity = 0;
-};
-
-Result<ResizeTarget> TargetOf(const ResizeOptions& options) {
   ResizeTarget target;
-  HL_ASSIGN_OR_RETURN(target.region_size, ParseSize(options.region_size));
-  if (!options.journal_size.empty()) {
-    HL_ASSIGN_OR_RETURN(target.journal_size, ParseSize(options.journal_size));
-  }
-  target.table_capacity = options.table_capacity;
-  return target;
-}
+};
 
 Status ResizeOne(const std::string& path, const ResizeTarget& target) {
   HL_ASSIGN_OR_RETURN(const ResizeReport report, ResizePool(path, target));
@@ -78,7 +67,7 @@ Status ResizeCluster(const ClusterInfo& cluster, const ResizeTarget& target) {
 }
 
 Status Resize(const ResizeOptions& options) {
-  HL_ASSIGN_OR_RETURN(const ResizeTarget target, TargetOf(options));
+  const ResizeTarget& target = options.target;
   if (!options.pool.empty()) {
     HL_RETURN_IF_ERROR(ResizeOne(options.pool, target));
     std::printf("resize the pools of all other members in the same way, then start the replicas\n");
@@ -103,17 +92,20 @@ void AddResize(CLI::App& app, Action* chosen) {
       ->type_name("DIR");
   where->require_option(1);
   resize
-      ->add_option("--region-size", options->region_size,
-                   "bytes of the region from now on (K, M, G)")
+      ->add_option("--region-size", options->target.region_size,
+                   "bytes of the region from now on (K, M, G), at most 15G")
+      ->transform(SizeFrom(kLeastRegion, kGreatestRegion))
       ->type_name("BYTES")
       ->required();
   resize
-      ->add_option("--journal-size", options->journal_size,
-                   "bytes of the journal; default: unchanged")
+      ->add_option("--journal-size", options->target.journal_size,
+                   "bytes of the journal (K, M, G), at most 4G; default: unchanged")
+      ->transform(SizeFrom(256 << 10, 4ull << 30))
       ->type_name("BYTES");
   resize
-      ->add_option("--table-capacity", options->table_capacity,
+      ->add_option("--table-capacity", options->target.table_capacity,
                    "files that the database can have; default: unchanged")
+      ->check(CLI::Range(64u, 1048576u))
       ->type_name("N");
   resize->callback([=] {
     *chosen = [=] {

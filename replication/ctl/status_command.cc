@@ -1,5 +1,6 @@
 // hyperloopctl status
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include "common/heartbeat_word.h"
 #include "common/printable.h"
 #include "ctl/command.h"
+#include "ctl/daemons.h"
 #include "ctl/nodes.h"
 #include "ctl/repeat.h"
 
@@ -102,6 +104,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["chain"] = status.replicas;
   json["left_out"] = status.absent;
   json["branch_epoch"] = status.branch_epoch;
+  json["left_out_why"] = status.absences;
   json["file_damage"] = status.file_damage;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
@@ -166,8 +169,12 @@ void PrintText(const Look& look, const Look& first) {
               look.owner_lives  ? "alive"
               : status.released ? "closed"
                                 : silent.c_str());
-  for (const std::string& each : status.absent)
-    std::printf("  SHRUNKEN: goes on without %s until it is back\n", Shown(each).c_str());
+  for (size_t i = 0; i < status.absent.size(); ++i) {
+    const std::string& why = status.absences[i];
+    std::printf("  SHRUNKEN: goes on without %s until it is back%s\n",
+                Shown(status.absent[i]).c_str(),
+                why.empty() ? "" : ("; left out " + Shown(why)).c_str());
+  }
   if (status.branch_epoch != 0) {
     std::printf(
         "  BRANCH: replicas were given up by force at epoch %llu; what they hold never "
@@ -203,6 +210,19 @@ void PrintText(const Look& look, const Look& first) {
   }
 }
 
+// Processors on which an RNIC daemon of the group is not alone: a line for each.
+std::vector<std::string> SharedProcessors(const Nodes& nodes) {
+  const std::vector<pid_t> own = nodes.Daemons();
+  std::vector<std::string> lines;
+  for (const auto& [cpu, pids] : DaemonsByProcessor()) {
+    const bool ours = std::any_of(pids.begin(), pids.end(), [&](pid_t pid) {
+      return std::find(own.begin(), own.end(), pid) != own.end();
+    });
+    if (ours && pids.size() > 1) lines.push_back(SharedProcessor(cpu, pids));
+  }
+  return lines;
+}
+
 struct StatusOptions {
   Where where;
   bool as_json = false;
@@ -224,6 +244,10 @@ int Run(const StatusOptions& options) {
       PrintText(look, looks.front());
     }
   }
+  const std::vector<std::string> shared = SharedProcessors(*nodes);
+  json["shared_processors"] = shared;
+  for (const std::string& line : shared)
+    if (!as_json) std::printf("SLOW: %s\n", line.c_str());
   if (as_json) {
     const int indent = options.watch > 0 ? -1 : 2;
     using Handler = nlohmann::ordered_json::error_handler_t;

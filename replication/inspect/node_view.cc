@@ -7,6 +7,7 @@
 #include "hyperloop/replication/inspect.h"
 #include "inspect/image_reader.h"
 #include "inspect/service.h"
+#include "layout/absences.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
 
@@ -59,7 +60,8 @@ class BytesView : public NodeView {
  private:
   Result<NodeStatus> Describe(bool with_data) {
     NodeStatus status;
-    HL_ASSIGN_OR_RETURN(const NodeState state, State(&status));
+    std::string absences_text;
+    HL_ASSIGN_OR_RETURN(const NodeState state, State(&status, &absences_text));
     HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
     const auto text = [](const Uuid& uuid) {
       return uuid == kNilUuid ? std::string() : FormatUuid(uuid);
@@ -71,7 +73,12 @@ class BytesView : public NodeView {
     status.released = state.released;
     status.installed_epoch = state.installed.epoch;
     for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
-    for (const auto& each : state.installed.absent) status.absent.push_back(each.address);
+    const Absences absences = ParseAbsences(absences_text);
+    for (const auto& each : state.installed.absent) {
+      status.absent.push_back(each.address);
+      const auto known = absences.find(each.address);
+      status.absences.push_back(known == absences.end() ? "" : known->second);
+    }
     status.branch_epoch = state.installed.branch.epoch;
     status.media = MediaName(media());
     status.region_size = region_size();
@@ -98,13 +105,15 @@ class BytesView : public NodeView {
   }
 
   // Only one copy of the state is rewritten at a time, so one of the two is always valid.
-  Result<NodeState> State(NodeStatus* status) {
+  // Sets the texts for people, unless they are null.
+  Result<NodeState> State(NodeStatus* status, std::string* absences = nullptr) {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));
     if (status != nullptr) {
       status->owner_name = ReadOwnerName(page);
       status->file_damage = ReadFileDamage(page);
     }
+    if (absences != nullptr) *absences = ReadAbsences(page);
     Result<NodeState> state = ReadNodeState(page);
     if (state.status().code() == Code::kNotFound) return NodeState{};
     return state;

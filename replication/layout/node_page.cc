@@ -187,4 +187,13 @@ void WriteFileDamage(std::span<std::byte> page, std::string_view text) {
   WriteText(page.subspan(kFileDamageOffset, kFileDamageSize), text);
 }
 
+std::string ReadAbsences(std::span<const std::byte> page) {
+  return ReadText(page.subspan(kAbsencesOffset, kAbsencesSize));
+}
+
+PageRange WriteAbsences(std::span<std::byte> page, std::string_view text) {
+  WriteText(page.subspan(kAbsencesOffset, kAbsencesSize), text);
+  return {kAbsencesOffset, kAbsencesSize};
+}
+
 }  // namespace hyperloop

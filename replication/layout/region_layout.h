@@ -371,5 +371,11 @@ inline constexpr uint64_t kFileDamageOffset = kOwnerNameOffset + kOwnerNameSize;
 inline constexpr uint64_t kFileDamageSize = 1024;
 std::string ReadFileDamage(std::span<const std::byte> page);
 void WriteFileDamage(std::span<std::byte> page, std::string_view text);
+// Why the absent replicas of the installed configuration are absent (layout/absences.h), likewise.
+inline constexpr uint64_t kAbsencesOffset = kFileDamageOffset + kFileDamageSize;
+inline constexpr uint64_t kAbsencesSize = 1024;
+static_assert(kAbsencesOffset + kAbsencesSize <= kNodePageSize);
+std::string ReadAbsences(std::span<const std::byte> page);
+PageRange WriteAbsences(std::span<std::byte> page, std::string_view text);
 
 }  // namespace hyperloop

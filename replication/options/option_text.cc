@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <numeric>
-#include <vector>
 
 namespace hyperloop::option_text {
 namespace {
@@ -23,21 +21,6 @@ std::optional<uint64_t> ParseScaled(std::string_view digits, uint64_t unit) {
   std::optional<uint64_t> number = ParseInteger(digits);
   if (!number || *number > std::numeric_limits<uint64_t>::max() / unit) return std::nullopt;
   return *number * unit;
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace
@@ -142,13 +125,6 @@ std::string PercentEncode(std::string_view text) {
     encoded.push_back(kHex[byte & 15]);
   }
   return encoded;
-}
-
-std::string_view NearestName(std::string_view text, std::span<const std::string_view> names) {
-  return *std::min_element(names.begin(), names.end(),
-                           [text](std::string_view a, std::string_view b) {
-                             return EditDistance(text, a) < EditDistance(text, b);
-                           });
 }
 
 std::string CheckEndpoint(std::string_view endpoint) {

@@ -1,5 +1,4 @@
-// Option values as text: numbers with units, booleans, percent-encoding, the nearest of several
-// names.
+// Option values as text: numbers with units, booleans, percent-encoding.
 //
 // Parsers accept the whole text or nothing (no trailing characters, no overflow, no sign) and
 // return no message: the caller knows the option's name and range, and names both.
@@ -8,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,9 +29,6 @@ std::optional<std::string> PercentDecode(std::string_view text);
 // Encodes characters with a meaning in a URI or in a RocksDB option string; keeps ASCII letters,
 // digits and "-._~/:,[]@+".
 std::string PercentEncode(std::string_view text);
-
-// The name with the fewest edits to `text`. REQUIRES: `names` is not empty.
-std::string_view NearestName(std::string_view text, std::span<const std::string_view> names);
 
 // "host:port" with a host that is not empty and a port from 1 to 65535; IPv6 hosts in brackets.
 // Returns what is wrong, or an empty text when nothing is.

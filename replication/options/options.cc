@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "hyperloop/core/nearest_name.h"
 #include "options/option_text.h"
 
 namespace hyperloop {
@@ -432,7 +433,7 @@ Result<const Option*> Find(std::string_view name) {
   }
   return InvalidArgument("unknown option \"" + std::string(name) +
                          "\"; the nearest known one is \"" +
-                         std::string(option_text::NearestName(name, kNames)) + "\"");
+                         std::string(NearestName(name, kNames)) + "\"");
 }
 
 }  // namespace

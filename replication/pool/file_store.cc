@@ -78,6 +78,14 @@ std::optional<FileStore::Stored> ParseEntry(const std::string_view entry) {
   return stored;
 }
 
+// A finished file that was set aside.
+bool IsAsideName(std::string_view entry) {
+  const size_t end = entry.rfind(kDamaged);
+  if (end == std::string_view::npos) return false;
+  const std::optional<FileStore::Stored> stored = ParseEntry(entry.substr(0, end));
+  return stored.has_value() && stored->finished;
+}
+
 Result<UniqueFd> OpenDirectory(const std::string& directory) {
   HL_ASSIGN_OR_RETURN(const std::string path, CheckDirectory(directory, DirectoryRule::kOwn));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -92,6 +100,10 @@ Status CheckWholeFileName(std::string_view name) {
   if (name.front() != '.' && name.find('/') == std::string_view::npos) return {};
   return InvalidArgument("file name \"" + std::string(name) +
                          "\" begins with a dot or names a directory");
+}
+
+bool IsStoredName(std::string_view entry) {
+  return ParseEntry(entry).has_value() || IsAsideName(entry);
 }
 
 std::string GroupDirectory(const std::string& root, const Uuid& group) {
@@ -176,12 +188,8 @@ Result<std::vector<FileStore::Stored>> FileStore::List() {
 Result<std::vector<std::string>> FileStore::Aside() const {
   HL_ASSIGN_OR_RETURN(const std::vector<std::string> entries, Entries());
   std::vector<std::string> aside;
-  for (const std::string& entry : entries) {
-    const size_t end = entry.rfind(kDamaged);
-    if (end == std::string::npos) continue;
-    const std::optional<Stored> stored = ParseEntry(std::string_view(entry).substr(0, end));
-    if (stored.has_value() && stored->finished) aside.push_back(entry);
-  }
+  for (const std::string& entry : entries)
+    if (IsAsideName(entry)) aside.push_back(entry);
   std::sort(aside.begin(), aside.end());
   return aside;
 }

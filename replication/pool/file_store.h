@@ -31,6 +31,9 @@ namespace hyperloop {
 // begin with '.', and it must have no '/'. kInvalidArgument says why not.
 Status CheckWholeFileName(std::string_view name);
 
+// Whether a FileStore gives such names: to a finished, an arriving or a damaged file.
+bool IsStoredName(std::string_view entry);
+
 // The directory of a group's files, for a replica whose files lie in `root`.
 std::string GroupDirectory(const std::string& root, const Uuid& group);
 

@@ -138,10 +138,13 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
     if (slowest == nullptr) return {};
     const auto now = Clock::now();
     if (now >= deadline || interrupts_ != interrupts) {
-      return Unavailable(Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
-                              " B) of the database: ",
-                              slowest->error.ok() ? "it takes no bytes" : slowest->error.message(),
-                              Remedy(slowest->error.code())));
+      const auto quiet = std::chrono::duration_cast<std::chrono::milliseconds>(
+          now - std::max(slowest->moved, started));
+      return Unavailable(
+          Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
+               " B) of the database, and has taken nothing for ", quiet.count(),
+               " ms: ", slowest->error.ok() ? "it takes no bytes" : slowest->error.message(),
+               Remedy(slowest->error.code())));
     }
     if (now >= report && log_ != nullptr) {
       log_->Write(LogLevel::kInfo, Text("waiting for ", slowest->name, ", which still lacks ",

@@ -34,7 +34,13 @@ void Heartbeat::SetTargets(std::vector<Target> targets) {
   std::vector<Member> next = MembersOf(std::move(targets));
   const std::lock_guard lock(members_mutex_);
   members_.swap(next);
+  lost_name_.clear();
   lost_.store(false, std::memory_order_relaxed);
+}
+
+std::string Heartbeat::lost_name() {
+  const std::lock_guard lock(members_mutex_);
+  return lost_name_;
 }
 
 // A member that cannot be reached misses beats. The other members do not.
@@ -49,8 +55,9 @@ void Heartbeat::Beat() {
             : target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
     each.missed = !started.ok();
     if (each.missed) teller_.Wake();
-    if (!started.ok() && started.code() != Code::kBusy)
-      lost_.store(true, std::memory_order_relaxed);
+    if (started.ok() || started.code() == Code::kBusy) continue;
+    if (!lost()) lost_name_ = target.name;
+    lost_.store(true, std::memory_order_relaxed);
   }
 }
 

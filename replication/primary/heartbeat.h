@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "primary/periodic_thread.h"
@@ -29,6 +30,7 @@ class Heartbeat {
     // Sends the member a message that its owner lives. Called on a thread that may wait, one call
     // at a time, perhaps once more after the target has been removed.
     std::function<void()> tell;
+    std::string name = {};  // of the member
   };
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
@@ -39,6 +41,8 @@ class Heartbeat {
   void SetTargets(std::vector<Target> targets);
   // Whether a target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
+  // The name of the first such target; empty while lost() is false.
+  std::string lost_name();
 
  private:
   struct Member {
@@ -51,6 +55,7 @@ class Heartbeat {
 
   std::mutex members_mutex_;
   std::vector<Member> members_;  // guarded by members_mutex_
+  std::string lost_name_;        // guarded by members_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<bool> ending_{false};
   uint64_t word_ = 0;  // used by thread_ only

@@ -79,6 +79,8 @@ Status Session::ArmGroup() {
   group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.watch = [this] { return CheckMembers(); };
+  for (const ReplicaHandle* replica : members_)
+    group_options.replica_names.push_back(replica->address());
   const auto size = static_cast<uint32_t>(members_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   std::vector<MemberInfo> chain;
@@ -139,9 +141,11 @@ std::vector<Heartbeat::Target> Session::HeartbeatTargets(bool attached) const {
     const auto teller =
         std::make_shared<ReplicaHandle>(replica->endpoint(), replica->trust(), kTellTimeout);
     RemoteAccess* const access = attached ? &replica->remote_access() : nullptr;
-    targets.push_back({access, replica->heartbeat(), [teller, owner = own_.owner] {
+    targets.push_back({access, replica->heartbeat(),
+                       [teller, owner = own_.owner] {
                          teller->Hello(kTellTimeout, &owner).status().IgnoreError();
-                       }});
+                       },
+                       replica->name()});
   }
   return targets;
 }

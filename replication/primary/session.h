@@ -29,6 +29,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/replication/store.h"
+#include "layout/absences.h"
 #include "pool/pool.h"
 #include "primary/absent_watch.h"
 #include "primary/bulk_connection.h"
@@ -129,6 +130,9 @@ class Session {
   // Lowers media() to what a member with this medium promises. True: it did.
   bool LowerMedia(const std::string& name);
   void NoteHostsAndMedia(const std::vector<MemberLook>& looks);
+  // Sets absences_: what the members that leave a replica out know of it, or what is known now.
+  void NoteAbsences(const TakePlan& plan, const std::vector<MemberLook>& looks,
+                    const std::vector<MissingReplica>& missing);
   void SayUnreleased(const std::vector<MemberLook>& looks) const;
   void SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,
                 const std::vector<ReplicaHandle*>& joiners) const;
@@ -175,7 +179,7 @@ class Session {
   // Whether the member fails at its work, although it gave this answer.
   bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
   // Changes a configuration, and makes its replicas the members.
-  void LeaveOut(const std::vector<size_t>& missing, Configuration* next);
+  void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
   // A replica that was left out and can be taken in now; null: there is none. Replicas are taken in
   // one at a time, so that none suffers from another one's failure.
@@ -251,6 +255,7 @@ class Session {
   std::unique_ptr<rnic::MemoryRegion> region_;
   Ownership own_;
   Configuration configuration_;  // of own_.epoch
+  Absences absences_;            // of its absent replicas, perhaps of others that were once absent
   RegionInfo info_;
   LogState log_state_;
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
@@ -271,6 +276,7 @@ class Session {
   std::chrono::steady_clock::time_point looked_{};
   std::atomic<bool> out_of_reach_{false};
   std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
+  std::string lost_time_;                               // the same, for people
   std::string lost_to_;                                 // the first cause, while out_of_reach_
 
   std::mutex held_mutex_;            // guards held_

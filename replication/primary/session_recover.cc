@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "common/group_error.h"
+#include "common/heartbeat_word.h"
 #include "hyperloop/core/text.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
@@ -34,8 +35,8 @@ Status Retryable(const Status& status) {
 Status Session::CheckMembers() const {
   if (device_ == nullptr || !device_->alive()) return Unavailable("the RNIC daemon is gone");
   if (heartbeat_ != nullptr && heartbeat_->lost())
-    return Unavailable(
-        "a replica's queue for heartbeats failed: the replica is gone, or the way to it");
+    return Unavailable(Text("the queue for heartbeats of ", heartbeat_->lost_name(),
+                            " failed: the replica is gone, or the way to it"));
   return {};
 }
 
@@ -72,6 +73,7 @@ void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
   if (out_of_reach_.exchange(true)) return;
   lost_to_ = cause.message();
   lost_since_ = Clock::now();
+  lost_time_ = HeartbeatTime(NextHeartbeat(0));
   if (joiner == nullptr)
     Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
 }
@@ -96,6 +98,7 @@ void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_
                             "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
   lost_since_ = Clock::now();
+  lost_time_ = HeartbeatTime(NextHeartbeat(0));
 }
 
 Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
@@ -132,7 +135,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     // between.
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
-      return Unavailable(Text("the group is out of reach: ", why.message(),
+      return Unavailable(Text("the group is out of reach since ", lost_time_, ": ", why.message(),
                               "; it stopped answering with: ", lost_to_, "; it comes back ",
                               kWhenAllRun));
     }
@@ -167,6 +170,12 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   }
   Judgement judgement = JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){},
                                       sound_count >= least ? sound : now, least);
+  for (size_t i = 0; i < judgement.missing.size(); ++i) {
+    const size_t member = judgement.missing[i];
+    if (!sound[member].has_value() && now[member].has_value())
+      judgement.reasons[i] = Text(members_[member]->name(),
+                                  " answers requests, but its RNIC, or the way to it, failed");
+  }
   if (looks_before_.empty() || watched) {
     looks_before_ = std::move(now);
     looked_ = Clock::now();
@@ -221,11 +230,15 @@ bool Session::Suspect(const ReplicaHandle& member, const control::HelloReplyT& h
   return member.suspect() || unproven_ == &member;
 }
 
-void Session::LeaveOut(const std::vector<size_t>& missing, Configuration* next) {
+void Session::LeaveOut(const Judgement& judgement, Configuration* next) {
+  const std::vector<size_t>& missing = judgement.missing;
   std::vector<Configuration::Replica> stay;
   for (size_t i = 0; i < next->replicas.size(); ++i) {
-    const bool leaves = std::find(missing.begin(), missing.end(), i) != missing.end();
-    (leaves ? next->absent : stay).push_back(next->replicas[i]);
+    const auto leaves = std::find(missing.begin(), missing.end(), i);
+    (leaves != missing.end() ? next->absent : stay).push_back(next->replicas[i]);
+    if (leaves == missing.end()) continue;
+    const std::string& why = judgement.reasons[static_cast<size_t>(leaves - missing.begin())];
+    absences_[next->replicas[i].address] = Text("since ", lost_time_, ": ", why);
   }
   next->replicas = std::move(stay);
   members_ = HandlesOf(next->replicas);
@@ -279,7 +292,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   }
   Configuration next = configuration_;
   uint64_t epoch = judgement.epoch;
-  if (judgement.standing == Standing::kShrink) LeaveOut(judgement.missing, &next);
+  if (judgement.standing == Standing::kShrink) LeaveOut(judgement, &next);
   const std::vector<ReplicaHandle*> sources = members_;
   if (joiner != nullptr) HL_RETURN_IF_ERROR(TakeIn(*joiner, &next, &epoch));
   const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr;

@@ -298,6 +298,11 @@ Status Session::InstallAll(Configuration next, bool lasting) {
   ListReplicas(next.absent, &request.absent_nodes, &request.absent_replicas);
   request.branch_epoch = next.branch.epoch;
   request.branch_owner = BranchOwner(next.branch);
+  Absences absences;
+  for (const Configuration::Replica& each : next.absent)
+    if (const auto known = absences_.find(each.address); known != absences_.end())
+      absences.insert(*known);
+  request.absences = FormatAbsences(absences);
   for (ReplicaHandle* replica : members_)
     HL_RETURN_IF_ERROR(replica->Call<control::DoneT>(request).status());
   configuration_ = std::move(next);
@@ -398,6 +403,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   SayUnreleased(looks);
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
+  NoteAbsences(plan, looks, missing);
   times_.Begin("own pool");
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
@@ -439,6 +445,26 @@ void Session::SayUnreleased(const std::vector<MemberLook>& looks) const {
       Text(former->hello.sealed_owner_name, " (epoch ", former->hello.sealed_epoch, " at ",
            former->name, ") has not released the group; its last sign of life was at ",
            HeartbeatTime(former->hello.heartbeat)));
+}
+
+void Session::NoteAbsences(const TakePlan& plan, const std::vector<MemberLook>& looks,
+                           const std::vector<MissingReplica>& missing) {
+  absences_.clear();
+  const auto leaves_out = [](const MemberLook& look, const std::string& address) {
+    return std::ranges::count(look.hello.absent_replicas, address) != 0;
+  };
+  for (const Configuration::Replica& absent : plan.configuration.absent) {
+    for (const MissingReplica& each : missing)
+      if (each.address == absent.address)
+        absences_[absent.address] =
+            Text("since ", HeartbeatTime(NextHeartbeat(0)), " (an opening): ", each.why);
+    for (const MemberLook& look : looks) {
+      const Absences known = ParseAbsences(look.hello.absences);
+      const auto found = known.find(absent.address);
+      if (found != known.end() && leaves_out(look, absent.address))
+        absences_[absent.address] = found->second;
+    }
+  }
 }
 
 void Session::SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,

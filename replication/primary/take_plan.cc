@@ -478,18 +478,19 @@ Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
   // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
-  Judgement out{Standing::kOwner, own.epoch + 1, "", {}};
-  std::string missing;  // why the last missing one is missing
+  Judgement out{Standing::kOwner, own.epoch + 1, "", {}, {}};
+  std::string missing;  // why each missing one is missing
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     const Configuration::Replica& replica = own.replicas[i];
     if (std::string why = WhyMissing(replica, now[i]); !why.empty()) {
       out.missing.push_back(i);
-      missing = std::move(why);
+      missing += (missing.empty() ? "" : "; ") + why;
+      out.reasons.push_back(std::move(why));
       continue;
     }
     const control::HelloReplyT& hello = *now[i];
     if (std::string why = WhyFenced(own, replica, hello); !why.empty())
-      return {Standing::kFenced, 0, std::move(why), {}};
+      return {Standing::kFenced, 0, std::move(why), {}, {}};
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
     out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
     if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;

@@ -117,9 +117,10 @@ enum class Standing {
 };
 struct Judgement {
   Standing standing = Standing::kWait;
-  uint64_t epoch = 0;           // kReclaim, kShrink: the epoch to seal
-  std::string why;              // kWait, kShrink, kFenced: the reason
-  std::vector<size_t> missing;  // the replicas that did not answer, or lost their pool
+  uint64_t epoch = 0;                     // kReclaim, kShrink: the epoch to seal
+  std::string why;                        // kWait, kShrink, kFenced: the reason
+  std::vector<size_t> missing;            // the replicas that did not answer, or lost their pool
+  std::vector<std::string> reasons = {};  // why, of each missing one
 };
 // `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
 // `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved

@@ -1,12 +1,12 @@
 // hyperloop-replica: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 
 #include <cstdio>
 
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
+#include "options/size_option.h"
 #include "replica/replica_program.h"
 
 namespace {
@@ -31,8 +31,10 @@ void AddPoolOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
   app.add_option("--pool", options->pool, "path of the PMDK pool; made when absent")
       ->required()
       ->type_name("PATH");
-  app.add_option("--size", options->size, "bytes of the region (K, M, G); needed to make the pool")
-      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--size", options->size,
+                 "bytes of the region (K, M, G), 4M to 15G; needed to make the pool")
+      ->transform(hyperloop::SizeFrom(4 << 20, 15ull << 30))
+      ->type_name("BYTES");
   app.add_option("--files", options->files,
                  "directory for SST and blob files; made when absent; default: POOL.files")
       ->type_name("DIR");
@@ -82,7 +84,8 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
          "--datapath-cpu", options->datapath_cpu,
          "processor for the forwarding thread of datapaths cpu-polling and cpu-event; the primary "
          "chooses the datapath; default: any")
-      ->check(CLI::Range(0, CPU_SETSIZE - 1));
+      ->check(hyperloop::Processor())
+      ->type_name("N");
 }
 
 // Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
@@ -121,5 +124,5 @@ int main(int argc, char** argv) {
   const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-replica: %s\n", status.message().c_str());
-  return 1;
+  return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
 }

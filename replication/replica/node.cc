@@ -121,6 +121,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   ListReplicas(state_.installed.absent, &reply.absent_nodes, &reply.absent_replicas);
   reply.branch_epoch = state_.installed.branch.epoch;
   reply.branch_owner = BranchOwner(state_.installed.branch);
+  reply.absences = Printable(store_.absences(), control::kMaxText);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -257,6 +258,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
                       ParseBranch(request.branch_epoch, request.branch_owner));
   Configuration before = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
+  store_.SetAbsences(request.absences);
   if (before.epoch != request.epoch && !Unserved()) {
     kept_ = before;
     replaced_ = std::move(before);

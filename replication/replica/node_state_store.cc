@@ -31,6 +31,11 @@ void NodePageStore::SetOwnerName(std::string_view name) {
   media_.Persist(page_.data() + range.offset, range.size).IgnoreError();
 }
 
+void NodePageStore::SetAbsences(std::string_view text) {
+  const PageRange range = WriteAbsences(page_, text);
+  media_.Persist(page_.data() + range.offset, range.size).IgnoreError();
+}
+
 // The RNIC writes the word too. An aligned access of 8 bytes never sees half a value.
 std::atomic_ref<uint64_t> NodePageStore::heartbeat_word() const {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(page_.data() + kHeartbeatOffset));

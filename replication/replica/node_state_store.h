@@ -24,6 +24,9 @@ class NodeStateStore {
   // The sealed owner's name. It is for messages only, and no checksum covers it.
   virtual std::string owner_name() const = 0;
   virtual void SetOwnerName(std::string_view name) = 0;
+  // Why the absent replicas are absent (layout/absences.h), in the same way.
+  virtual std::string absences() const = 0;
+  virtual void SetAbsences(std::string_view text) = 0;
   // The word that a living primary moves.
   virtual uint64_t heartbeat() const = 0;
   // Moves the heartbeat word for an owner that has shown by a request that it lives.
@@ -38,6 +41,8 @@ class NodePageStore final : public NodeStateStore {
   Status Save(NodeState* state) override;
   std::string owner_name() const override { return ReadOwnerName(page_); }
   void SetOwnerName(std::string_view name) override;
+  std::string absences() const override { return ReadAbsences(page_); }
+  void SetAbsences(std::string_view text) override;
   uint64_t heartbeat() const override;
   void Beat() override;
 

@@ -180,7 +180,7 @@ std::string Said(const std::string& arguments, int* status) {
 TEST(BenchTest, RefusesWhatMakesNoSense) {
   const std::pair<const char*, const char*> refusals[] = {
       {"--primitive=gread", "no primitive 'gread'"},
-      {"--size=0", "at least 1 byte"},
+      {"--size=0", "--size: 0 is not between 1 and"},
       {"--size=12Q", "'12Q' is no size"},
       {"--window=0", "--window"},
       {"--window=5000", "--window"},

@@ -128,6 +128,32 @@ TEST_F(ClusterCommandTest, AForeignPoolFailsTheStartAndLeavesNothingRunning) {
   }
 }
 
+// Two daemons that are told to run on one processor.
+TEST_F(ClusterCommandTest, DaemonsThatShareAProcessorAreNamed) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  if (processors < 2) GTEST_SKIP() << "needs two processors";
+  const std::string last = std::to_string(processors - 1), other = folder_ + "/other";
+  const auto start = [&](const std::string& dir) {
+    const Outcome outcome = Run({"cluster", "start", "--dir", dir, "--replicas", "1",
+                                 "--region-size", "16M", "--spin-us", "0", "--cpu", last});
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
+    return ReadCluster(dir)->processes[0].pid;
+  };
+  const std::string first = std::to_string(start(dir_)), second = std::to_string(start(other));
+  EXPECT_THAT(
+      Slurp(other + "/rnicd.log"),
+      testing::ContainsRegex("another hyperloop-rnicd \\(process [0-9]+\\) keeps to processor " +
+                             last + ", too"));
+  const auto named = testing::AllOf(HasSubstr("RNIC daemons share processor " + last),
+                                    HasSubstr(first), HasSubstr(second));
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out, named);
+  EXPECT_THAT(Run({"status", "--dir", dir_, "--json"}).out, named);
+  EXPECT_THAT(Run({"doctor"}).out, named);
+  EXPECT_EQ(Run({"cluster", "stop", "--dir", other}).exit_status, 0);
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out,
+              Not(testing::ContainsRegex("[ (]" + second + "[,)]")));
+}
+
 TEST_F(ClusterCommandTest, StatusOfReplicasThatNobodyTook) {
   ASSERT_EQ(Start().exit_status, 0);
   const Outcome status = Run({"status", "--dir", dir_});
@@ -138,6 +164,37 @@ TEST_F(ClusterCommandTest, StatusOfReplicasThatNobodyTook) {
   EXPECT_EQ(exported.exit_status, 1);
   EXPECT_THAT(exported.err, HasSubstr("holds no database"));
   EXPECT_FALSE(fs::exists(folder_ + "/to"));
+}
+
+TEST_F(ClusterCommandTest, DestroyRemovesWhatTheClusterMadeOnceThatIsConfirmed) {
+  ASSERT_EQ(Start().exit_status, 0);
+  fs::create_directory(dir_ + "/db");
+  const ClusterInfo info = ReadCluster(dir_).value();
+  const Outcome asked = Run({"cluster", "destroy", "--dir", dir_});
+  EXPECT_EQ(asked.exit_status, 2);
+  EXPECT_THAT(asked.err, HasSubstr("--yes"));
+  EXPECT_THAT(asked.out, HasSubstr("to be ended: rnicd, replica0, replica1\n"));
+  EXPECT_THAT(asked.out, HasSubstr("\n  replica1.pool\n"));
+  EXPECT_THAT(asked.out, HasSubstr("not the cluster's, stays: db/\n"));
+  EXPECT_TRUE(ReadCluster(dir_)->AllAlive());
+
+  const Outcome done = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_EQ(done.out.substr(0, asked.out.size()), asked.out);
+  for (const ClusterProcess& process : info.processes) EXPECT_TRUE(Gone(process.pid));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1) << "db";
+  const Outcome not_ours = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
+  EXPECT_EQ(not_ours.exit_status, 1);
+  EXPECT_THAT(not_ours.err, HasSubstr("it has no cluster.json"));
+  EXPECT_TRUE(fs::exists(dir_ + "/db"));
+
+  fs::remove(dir_ + "/db");
+  ASSERT_EQ(Start().exit_status, 0) << "in the directory that was left";
+  EXPECT_EQ(Run({"cluster", "destroy", "--dir", dir_, "--yes"}).exit_status, 0);
+  EXPECT_FALSE(fs::exists(dir_));
+  const Outcome again = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
+  EXPECT_EQ(again.exit_status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("nothing to destroy"));
 }
 
 // Two hosts' directories, as their operators make them.
@@ -180,6 +237,26 @@ TEST_F(ClusterCommandTest, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_EQ(Run({"status"}).exit_status, 2);
   EXPECT_EQ(Run({"status", "--dir", "x", "--uri", "y"}).exit_status, 2);
   EXPECT_EQ(Run({"no-such-command"}).exit_status, 2);
+  const auto said = [this](const std::vector<std::string>& arguments) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_status, 2);
+    return outcome.err;
+  };
+  EXPECT_EQ(said({"statsu"}),
+            "hyperloopctl: no command statsu; did you mean status?\nSee hyperloopctl --help.\n");
+  EXPECT_EQ(said({"start", "--dir", "x"}),
+            "hyperloopctl: no command start; did you mean cluster start?\n"
+            "See hyperloopctl --help.\n");
+  EXPECT_EQ(said({"cluster", "stpo", "--dir", "x"}),
+            "hyperloopctl cluster: no command stpo; did you mean stop?\n"
+            "See hyperloopctl cluster --help.\n");
+  EXPECT_EQ(said({"cluster", "start", "--dir", "x", "--reigon-size=1G"}),
+            "hyperloopctl cluster start: no option --reigon-size; did you mean --region-size?\n"
+            "See hyperloopctl cluster start --help.\n");
+  EXPECT_THAT(said({"status", "--dri", "x"}), HasSubstr("no option --dri; did you mean --dir?"));
+  EXPECT_THAT(said({"exec", "--ur", "x", "--", "ls"}), HasSubstr("did you mean --uri?"));
+  EXPECT_THAT(said({"status", "--dir", "x", "y"}), HasSubstr("unexpected word 'y'"));
+  EXPECT_THAT(said({"status", "--nonsense"}), Not(HasSubstr("did you mean")));
   EXPECT_EQ(Run({"--help"}).exit_status, 0);
   EXPECT_EQ(Run({"status", "--dir", folder_}).exit_status, 1);
   const Outcome uri = Run({"status", "--uri", "hyperloop://h:1?colour=red"});
@@ -338,6 +415,28 @@ TEST_F(GroupCommandTest, TopShowsHowFastTheLogGrows) {
   EXPECT_NE(nowhere.err, "");
 }
 
+TEST_F(GroupCommandTest, StatusSaysSinceWhenAndWhyAReplicaIsLeftOut) {
+  CloseStore();
+  StoreOptions options = Options();
+  options.pool = dir_ + "/primary.pool";
+  options.on_replica_failure = OnReplicaFailure::kContinue;
+  options.ack_timeout = std::chrono::seconds(8);
+  store_ = Taken(options);
+  ASSERT_NE(store_, nullptr);
+  cluster_.KillReplica(2);
+  Put("000010.log", "words");
+  const Outcome status = Run({"status", "--dir", dir_});
+  EXPECT_THAT(status.out, testing::ContainsRegex(
+                              "SHRUNKEN: goes on without " + cluster_.endpoint(2) +
+                              " until it is back; left out since 20[0-9-]*T[0-9:]*Z: replica " +
+                              cluster_.endpoint(2) + " does not answer"));
+  const Outcome as_json = Run({"status", "--dir", dir_, "--json"});
+  const auto json = nlohmann::json::parse(as_json.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << as_json.err;
+  ASSERT_EQ(json["replicas"][0]["left_out_why"].size(), 1u) << as_json.out;
+  EXPECT_THAT(std::string(json["replicas"][0]["left_out_why"][0]), HasSubstr("since 20"));
+}
+
 // As on a machine that has no cluster.json: only the replicas themselves know their hosts.
 TEST_F(GroupCommandTest, AReplicaThatDoesNotAnswerKeepsNobodyFromLookingAtTheOthers) {
   CloseStore();
@@ -368,6 +467,24 @@ TEST_F(GroupCommandTest, AReplicaThatDoesNotAnswerKeepsNobodyFromLookingAtTheOth
   const Outcome none = Run({"status", "--uri", uri});
   EXPECT_EQ(none.exit_status, 1);
   EXPECT_THAT(none.err, HasSubstr(cluster_.endpoint(0)));
+}
+
+TEST_F(GroupCommandTest, DestroyRefusesALivingPrimary) {
+  const Outcome refused = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the group is in use by process " + std::to_string(getpid())));
+  EXPECT_TRUE(ReadCluster(dir_)->AllAlive());
+}
+
+TEST_F(GroupCommandTest, ADirectoryStandsForItsUri) {
+  CloseStore();
+  const Outcome reset = Run({"reset", "--dir", dir_, "--yes"});
+  EXPECT_EQ(reset.exit_status, 0) << reset.err;
+  EXPECT_THAT(reset.out, HasSubstr("2 files removed"));
+  EXPECT_EQ(Run({"reset", "--dir", dir_, "--uri", cluster_.uri(), "--yes"}).exit_status, 2);
+  const Outcome none = Run({"reset", "--dir", cluster_.folder(), "--yes"});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_THAT(none.err, HasSubstr("it has no cluster.json"));
 }
 
 TEST_F(GroupCommandTest, ExportWaitsForNobodyButRefusesALivingPrimary) {

@@ -124,6 +124,28 @@ TEST_F(GroupOutageTest, AppendWaitsForAnRnicDaemonThatIsNotThereYet) {
   ExpectEqualRegions();
 }
 
+// The replica's process forwards, with this datapath, and stands still.
+TEST_F(GroupOutageTest, AWriteThatTimesOutNamesTheReplicaSinceWhenAndWhatShowsMore) {
+  StoreOptions options = Options();
+  options.datapath = Datapath::kCpuEvent;
+  options.ack_timeout = std::chrono::seconds(2);
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  cluster_.SignalReplica(1, SIGSTOP);
+  const Status failed = AppendDurably(*store, file_, "two");
+  EXPECT_THAT(failed,
+              StatusIs(Code::kUnavailable,
+                       AllOf(testing::ContainsRegex("out of reach since 20[0-9-]*T[0-9:]*Z: "),
+                             HasSubstr("replica " + cluster_.endpoint(1) + " does not answer"),
+                             HasSubstr("no acknowledgement of operation"),
+                             HasSubstr("hyperloopctl status"))));
+  EXPECT_THAT(failed.message(), testing::Not(HasSubstr(cluster_.endpoint(0) + " does not")));
+  cluster_.SignalReplica(1, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return store->Sync().ok(); }));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_OK(store->Close());
+}
+
 // The call is under way when the replica dies.
 TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
   auto store = Serving(Patient());

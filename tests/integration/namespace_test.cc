@@ -149,6 +149,7 @@ struct Progress {
   // failed: an append; written, read: the writer's, the reader's work is done.
   std::atomic<bool> stop{false}, failed{false}, written{false}, read{false};
   char group[64] = {}, database[64] = {};
+  char failure[4096] = {};  // the error of the append; set before `failed`
 };
 
 // Appends numbered lines until told to stop, or an append fails. 0: closed in order; 7: an append
@@ -178,6 +179,7 @@ int WriteLines(const Machines& machines, Progress* progress) {
     if (const Status status = AppendDurably(**store, *file, std::string_view(line, kLine));
         !status.ok()) {
       std::fprintf(stderr, "writer: append: %s\n", status.ToString().c_str());
+      status.message().copy(progress->failure, sizeof progress->failure - 1);
       progress->failed = true;
       return status.code() == Code::kUnavailable || status.code() == Code::kTimedOut ||
                      status.code() == Code::kAborted
@@ -301,6 +303,10 @@ TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {
   // received the requests under way, only ack_timeout does, because nobody reports a failure
   // further down the chain to the primary.
   EXPECT_TRUE(Eventually([&] { return progress_->failed.load(); }));
+  EXPECT_THAT(progress_->failure,
+              testing::AllOf(testing::ContainsRegex("out of reach since 20[0-9-]*T[0-9:]*Z: "),
+                             testing::HasSubstr(machines_.Options("").replicas[0]),
+                             testing::HasSubstr("hyperloopctl status")));
   // Then the primary asks every replica for its owner, and releases every replica. The replica out
   // of reach takes connect_timeout, 5 s.
   EXPECT_EQ(WriterStatus(), 7);

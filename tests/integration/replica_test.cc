@@ -41,8 +41,9 @@ class ReplicaTest : public testing::Test {
     ended.code = process.Wait();
     return ended;
   }
-  void ExpectRefused(const Ended& ended, const std::string& reason) {
-    EXPECT_EQ(ended.code, 1) << ended.output;
+  // `code`: 2 if the options are wrong.
+  void ExpectRefused(const Ended& ended, const std::string& reason, int code = 1) {
+    EXPECT_EQ(ended.code, code) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(reason));
     EXPECT_THAT(ended.output, testing::Not(HasSubstr("ready 127")));
   }
@@ -89,7 +90,7 @@ class ReplicaTest : public testing::Test {
 TEST_F(ReplicaTest, WithoutKeysItServesOnlyWhenToldSoAndOnLoopback) {
   ExpectRefused(Run("--size 16M --listen 0.0.0.0:0"), "hyperloopctl keys init");
   trust_ = "";
-  ExpectRefused(Run("--size 16M"), "hyperloopctl keys init");
+  ExpectRefused(Run("--size 16M"), "hyperloopctl keys init", 2);
   EXPECT_FALSE(std::filesystem::exists(cluster_.folder() + "/own.pool"));
   trust_ = "--insecure --keys " + cluster_.folder() + "/cluster/keys";
   EXPECT_EQ(Run("--size 16M").code, 2);
@@ -132,12 +133,12 @@ TEST_F(ReplicaTest, AnotherSizeThanThePoolsIsRefused) {
       std::filesystem::path(cluster_.pool(0)).lexically_relative(cluster_.folder());
   cluster_.KillReplica(0);
   const Ended ended = Run("--size 32M", pool);
-  ExpectRefused(ended, "16777216");
+  ExpectRefused(ended, "16777216", 2);
   EXPECT_THAT(ended.output, HasSubstr("33554432"));
 }
 
 TEST_F(ReplicaTest, BadAddressesAreRefused) {
-  ExpectRefused(Run("--size 16M --listen nonsense"), "nonsense");
+  ExpectRefused(Run("--size 16M --listen nonsense"), "nonsense", 2);
   EXPECT_FALSE(std::filesystem::exists(cluster_.folder() + "/own.pool"));
   ExpectRefused(Run("--size 16M --listen 192.0.2.1:0"), "192.0.2.1");
   ExpectRefused(Run("--size 16M --listen " + cluster_.endpoint(0)), cluster_.endpoint(0));

@@ -76,7 +76,7 @@ TEST_F(RnicdTest, StaleSocketIsReplaced) {
 TEST_F(RnicdTest, FileInTheSocketsPlaceIsLeftAlone) {
   std::ofstream(socket_) << "precious";
   auto refused = ChildProcess::Spawn(DaemonArgs());
-  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_EQ(refused.Wait(), 2) << "another --socket has to be chosen";
   std::string content;
   std::ifstream(socket_) >> content;
   EXPECT_EQ(content, "precious");
@@ -106,9 +106,9 @@ TEST_F(RnicdTest, BadArgumentsAreRefusedWithTheReason) {
       {{"--spin-us", "-1"}, "--spin-us"},
       {{"--spin-us", "x"}, "--spin-us"},
       {{"--priority", "high"}, "--priority"},
-      {{"--cpu", "99999"}, "--cpu 99999: expected a processor number, auto or none"},
-      {{"--cpu", "first"}, "--cpu first: expected a processor number, auto or none"},
-      {{"--cpu", "1023"}, "--cpu 1023 (see nproc"},  // none that this machine has
+      {{"--cpu", "99999"}, "--cpu: '99999' is no processor of this machine: 0 to "},
+      {{"--cpu", "first"}, "--cpu: 'first' is no processor of this machine: 0 to "},
+      {{"--cpu", "-7"}, "--cpu: '-7' is no processor of this machine: 0 to "},
       {{"--unknown"}, "--unknown"},
       {{"--priority", "fifo", "--spin-us", "50"}, "--priority fifo with --spin-us"},
   };
@@ -152,6 +152,31 @@ TEST_F(RnicdTest, WithoutPermissionForItsPriorityItWarnsAndGoesOn) {
     ExpectDaemonServes();
     daemon_.Kill();
   }
+}
+
+// The first one spins on the last processor of those that this process may use.
+TEST_F(RnicdTest, ASecondDaemonOnTheProcessorOfASpinningOneSaysSo) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "needs two processors";
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &allowed)) --last;
+  const auto here = [this] { setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1); };  // the lock files
+  const std::string one = folder_ + "/one.sock", two = folder_ + "/two.sock";
+  auto first = SpawnHeard({"--socket", one, "--priority", "none", "--spin-us", "1"}, here);
+  ASSERT_EQ(first.ReadLine(), "ready " + one);
+  const std::string other = "another hyperloop-rnicd (process " + std::to_string(first.pid()) +
+                            ") spins on processor " + std::to_string(last);
+  for (const auto& [cpu, consequence] :
+       {std::pair<std::string, std::string>("auto", "this one is not pinned"),
+        std::pair<std::string, std::string>(std::to_string(last), "this one will not spin")}) {
+    auto second =
+        SpawnHeard({"--socket", two, "--priority", "none", "--spin-us", "1", "--cpu", cpu}, here);
+    EXPECT_THAT(second.ReadLine(), testing::AllOf(HasSubstr(other), HasSubstr(consequence)));
+    EXPECT_EQ(second.ReadLine(), "ready " + two);
+    second.Kill();
+  }
+  first.Kill();
 }
 
 // A sleeping engine that is woken on the client's own processor would take it: the client moves.

@@ -63,6 +63,9 @@ TEST_F(ShrunkenGroupTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
     EXPECT_EQ(shrunken.replicas.size(), 2u);
     EXPECT_THAT(shrunken.absent, ElementsAre(cluster_.endpoint(dead)));
     EXPECT_THAT(shrunken.configuration.absent, ElementsAre(cluster_.endpoint(dead)));
+    EXPECT_THAT(shrunken.absences,
+                ElementsAre(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z: replica " +
+                                                  cluster_.endpoint(dead) + " does not answer")));
     EXPECT_TRUE(log_->Has("going on with 2 of 3 replicas"));
     ASSERT_OK(cluster_.Restart());
     EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
@@ -117,6 +120,33 @@ TEST_F(ShrunkenGroupTest, NothingIsLostWhileReplicasComeAndGoUnderLoad) {
   EXPECT_EQ(Content(*store, "f").size(), 3 + load.bytes());
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// Since when a replica is absent outlives the primary that left it out.
+TEST_F(ShrunkenGroupTest, TheNextPrimaryKnowsSinceWhenAndWhyAReplicaIsAbsent) {
+  auto store = Serving(Continuing(), log_);
+  ASSERT_NE(store, nullptr);
+  cluster_.KillReplica(1);
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  const std::vector<std::string> first = StatusOf(0).absences;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_OK(store->Close());
+  store = Taken(Continuing(), log_);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(StatusOf(0).absences, first);
+  EXPECT_EQ(StatusOf(2).absences, first);
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_THAT(StatusOf(0).absences, IsEmpty());
+  EXPECT_OK(store->Close());
+  // Here an opening leaves it out.
+  cluster_.KillReplica(1);
+  store = Taken(Continuing(), log_);
+  ASSERT_NE(store, nullptr);
+  EXPECT_THAT(
+      StatusOf(2).absences,
+      ElementsAre(AllOf(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z \\(an opening\\): .*"),
+                        HasSubstr(cluster_.endpoint(1)))));
 }
 
 // A replica whose machine was replaced has the address, but neither the pool nor the node id.

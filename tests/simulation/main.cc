@@ -65,6 +65,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--find", find, "stop at the first run that is not sound");
   app.add_flag("--verbose", options.verbose, "print what happens in each run");
+  app.set_version_flag("--version", "hyperloop-simulate " HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -34,16 +34,16 @@ Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
                            "--peers-file with hosts, or leave it out");
   }
   if (options->any() && !arguments.insecure)
-    return PermissionDenied(
+    return InvalidArgument(
         "links need to know who is at their other end: give --keys DIR (" + std::string(kMakeKeys) +
         "), or --insecure where every user and program of this machine may read and write its "
         "regions");
   const auto loopback_only = [](const LinkAddress& address, const std::string& what) {
     if (address.loopback()) return Status();
-    return PermissionDenied(what + " " + address.ToString() +
-                            " is not loopback: whoever reaches it could write to this machine's "
-                            "regions, and --insecure does not allow that. Give --keys DIR (" +
-                            kMakeKeys + ")");
+    return InvalidArgument(what + " " + address.ToString() +
+                           " is not loopback: whoever reaches it could write to this machine's "
+                           "regions, and --insecure does not allow that. Give --keys DIR (" +
+                           kMakeKeys + ")");
   };
   if (options->listen.has_value()) HL_RETURN_IF_ERROR(loopback_only(*options->listen, "--listen"));
   for (const LinkPeer& peer : options->peers)

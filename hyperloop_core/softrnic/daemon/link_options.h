@@ -60,8 +60,8 @@ struct LinkArguments {
   std::vector<std::string> peers;
   std::string peers_file;
 };
-// kPermissionDenied: links without keys, and without `insecure` or with an address that is not
-// loopback. kInvalidArgument: keys without any link, or keys together with `insecure`.
+// kInvalidArgument: links without keys, and without `insecure` or with an address that is not
+// loopback; keys without any link, or keys together with `insecure`.
 Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments);
 
 }  // namespace hyperloop::softrnic

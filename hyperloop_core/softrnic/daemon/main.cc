@@ -9,9 +9,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -23,6 +23,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/log_level.h"
 #include "hyperloop/core/ready.h"
+#include "hyperloop/core/rnic_daemons.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/metrics/server.h"
 #include "softrnic/daemon/control_server.h"
@@ -86,18 +87,38 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Two threads that spin on one CPU only take it from each other. Returns false if another daemon,
-// pinned to `cpu` like this one, spins there; otherwise claims the CPU for the life of the process.
-bool ClaimCpuForSpinning(int cpu) {
+// "another hyperloop-rnicd", with its process if that is known (above 0).
+std::string OtherDaemon(pid_t pid) {
+  return "another hyperloop-rnicd" +
+         (pid > 0 ? " (process " + std::to_string(pid) + ")" : std::string());
+}
+
+// Two threads that spin on one CPU only take it from each other. Claims `cpu` for the life of this
+// process. If another daemon of this user, pinned to it like this one, spins there, returns who
+// does.
+std::string ClaimCpuForSpinning(int cpu) {
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   const std::string path = std::string(runtime != nullptr ? runtime : "/tmp") +
                            "/hyperloop-rnicd-" + std::to_string(getuid()) + "-cpu" +
                            std::to_string(cpu) + ".lock";
   Result<UniqueFd> fd = OpenTrustedFile(path, O_RDWR | O_CREAT, 0600);
-  if (!fd.ok()) return true;  // the lock file is unusable, or others hold it to slow this daemon
-  if (flock(fd->get(), LOCK_EX | LOCK_NB) != 0) return false;
+  if (!fd.ok()) return "";  // the lock file is unusable, or others hold it to slow this daemon
+  if (flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
+    char text[32] = "";
+    if (read(fd->get(), text, sizeof text - 1) < 0) text[0] = '\0';
+    return OtherDaemon(std::atoi(text));
+  }
+  // For the message of the next one.
+  if (ftruncate(fd->get(), 0) == 0) dprintf(fd->get(), "%d\n", static_cast<int>(getpid()));
   fd->Release();  // it stays open
-  return true;
+  return "";
+}
+
+// A daemon that keeps to this processor, of any user; empty: none that can be seen.
+std::string DaemonPinnedTo(int cpu) {
+  for (const PinnedDaemon& daemon : PinnedDaemons())
+    if (daemon.cpu == cpu && daemon.pid != getpid()) return OtherDaemon(daemon.pid);
+  return "";
 }
 
 // The last processor this process may use, so that the first ones are left to the host's programs;
@@ -115,22 +136,27 @@ int AutomaticCpu(Log& log) {
   }
   int last = CPU_SETSIZE - 1;
   while (!CPU_ISSET(last, &allowed)) --last;
-  return ClaimCpuForSpinning(last) ? last : -1;
+  const std::string other = ClaimCpuForSpinning(last);
+  if (other.empty()) return last;
+  log.Write(LogLevel::kWarn, other + " spins on processor " + std::to_string(last) +
+                                 ": this one is not pinned, and each may delay the other");
+  return -1;
 }
 
-// The processor that --cpu names; −1: not pinned. Clears `spin_us` if another daemon spins there.
-Result<int> ChooseCpu(const std::string& text, uint32_t* spin_us, Log& log) {
+// The processor that --cpu names; −1: not pinned. Clears `spin_us` if another daemon spins there,
+// and says if another one keeps to it.
+int ChooseCpu(const std::string& text, uint32_t* spin_us, Log& log) {
   if (text == "none") return -1;
   if (text == "auto") return *spin_us > 0 ? AutomaticCpu(log) : -1;
-  int cpu = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpu);
-  if (error != std::errc() || end != text.data() + text.size() || cpu < 0 || cpu >= CPU_SETSIZE) {
-    return InvalidArgument("--cpu " + text + ": expected a processor number, auto or none");
-  }
-  if (*spin_us > 0 && !ClaimCpuForSpinning(cpu)) {
-    log.Write(LogLevel::kWarn, "another hyperloop-rnicd spins on CPU " + std::to_string(cpu) +
-                                   ": this one will not spin");
+  const int cpu = std::atoi(text.c_str());  // which the command line has checked
+  std::string other = *spin_us > 0 ? ClaimCpuForSpinning(cpu) : "";
+  if (!other.empty()) {
+    log.Write(LogLevel::kWarn, other + " spins on processor " + text +
+                                   ": this one will not spin, and each delays the other");
     *spin_us = 0;
+  } else if (other = DaemonPinnedTo(cpu); !other.empty()) {
+    log.Write(LogLevel::kWarn,
+              other + " keeps to processor " + text + ", too: each delays the other");
   }
   return cpu;
 }
@@ -192,7 +218,7 @@ uint32_t MostMappings() {
 Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   RaiseDescriptorLimit();
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
-  HL_ASSIGN_OR_RETURN(const int cpu, ChooseCpu(options.cpu, &loop_options.spin_us, *log));
+  const int cpu = ChooseCpu(options.cpu, &loop_options.spin_us, *log);
   loop_options.cpu = cpu;
   loop_options.allow_guests = options.priority != "fifo";
   HL_ASSIGN_OR_RETURN(const LinkOptions link_options, MakeLinkOptions(options.links));
@@ -263,6 +289,7 @@ void AddDataThread(CLI::App& app, Options& options) {
                  "processor of the data thread: a number; auto: the last one, unless another "
                  "hyperloop-rnicd has it; none: not pinned")
       ->capture_default_str()
+      ->check(Processor({"auto", "none"}))
       ->type_name("N|auto|none");
   app.add_option(
          "--priority", options.priority,
@@ -369,7 +396,7 @@ int Main(int argc, char** argv) {
   const Status status = Serve(options, log);
   if (status.ok()) return 0;
   log->Write(LogLevel::kError, status.ToString());
-  return 1;
+  return status.code() == Code::kInvalidArgument ? 2 : 1;
 }
 
 }  // namespace

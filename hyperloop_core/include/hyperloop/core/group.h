@@ -105,6 +105,8 @@ struct GroupOptions {
   // It is for callers who learn sooner than ack_timeout that a replica is gone. Null: not
   // called.
   std::function<Status()> watch = nullptr;
+  // What messages call the replicas besides their numbers. Empty: nothing.
+  std::vector<std::string> replica_names = {};
 };
 
 // What one end must know of another to connect. The layout is fixed, little-endian and without

@@ -124,6 +124,25 @@ Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
 Result<std::vector<std::string>> StopCluster(
     const std::string& directory, std::chrono::milliseconds patience = std::chrono::seconds(5));
 
+// What is in a directory that has a cluster.
+struct ClusterContents {
+  std::string directory;             // absolute
+  std::vector<std::string> running;  // names of the processes that live
+  // Paths below the directory. That of a directory ends with '/' and follows what it holds.
+  std::vector<std::string> made;    // by the cluster, its tools, and primaries whose pool is here
+  std::vector<std::string> others;  // everything else
+  uint64_t bytes = 0;               // that `made` takes of the disk or of memory
+};
+
+// kNotFound: no cluster there.
+Result<ClusterContents> ReadContents(const std::string& directory);
+
+// Stops the cluster and removes what it made, and the directory, unless something else is in it.
+// Returns what was removed, and what stays. A call that was cut short can be repeated. kNotFound:
+// no cluster there.
+Result<ClusterContents> DestroyCluster(
+    const std::string& directory, std::chrono::milliseconds patience = std::chrono::seconds(5));
+
 // The folder of the program that runs now.
 Result<std::string> ProgramFolder();
 

@@ -33,6 +33,8 @@ struct NodeStatus {
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
   std::vector<std::string> absent;    // those of the replicas that it leaves out
+  // For people: since when, and why, each of those is left out; empty where it is not known.
+  std::vector<std::string> absences;
   // The epoch with which its branch of the group's history began; 0: nobody was ever given up
   // without a majority.
   uint64_t branch_epoch = 0;

@@ -29,8 +29,8 @@ class Server {
   using MakePage = std::function<std::shared_ptr<const std::string>()>;
 
   // Listens, and writes the address to `log`. kInvalidArgument: it is no numeric address with a
-  // port. kPermissionDenied: other machines reach it, and `open` is not set. kUnavailable: it is in
-  // use, or not this machine's.
+  // port, or other machines reach it and `open` is not set. kUnavailable: it is in use, or not this
+  // machine's.
   static Result<std::unique_ptr<Server>> Start(const ServerOptions& options, MakePage page,
                                                Log& log);
   // Waits until no thread calls the page's maker any more: at most kTimeout and a second.
