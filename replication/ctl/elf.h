@@ -1,6 +1,7 @@
 // Reads from an ELF file what decides whether a library can be preloaded into it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Chaos: a real service over a real group goes through rounds of kills, stops, mistakes and damage.
-// After each step everything acknowledged is there, every refusal named its reason and a way out
-// and changed nothing, and no member is worse than before.
+// After each step everything acknowledged is there, what the service's threads read and wrote is
+// linearizable, every refusal named its reason and a way out and changed nothing, and no member is
+// worse than before.
 //
 // A round is a group of its own and a few actions in a row. HYPERLOOP_CHAOS_ROUNDS sets their
 // number, HYPERLOOP_CHAOS_SEED what happens in them, HYPERLOOP_CHAOS_ONLY the actions to choose
@@ -88,6 +89,7 @@ class ChaosTest : public testing::Test {
     }
     acknowledged_ += world.model().acknowledged();
     undecided_ += world.model().undecided();
+    shared_ += world.shared().judged();
     if (!world.failed()) return;
     ++counts_[last].failed;
     // The reason comes last: a long output is often cut at its beginning.
@@ -104,9 +106,10 @@ class ChaosTest : public testing::Test {
                   static_cast<unsigned long long>(count.failed),
                   static_cast<unsigned long long>(count.skipped));
     }
-    std::printf("%llu writes acknowledged, %llu undecided\n",
+    std::printf("%llu writes acknowledged, %llu undecided; %llu operations on shared keys judged\n",
                 static_cast<unsigned long long>(acknowledged_),
-                static_cast<unsigned long long>(undecided_));
+                static_cast<unsigned long long>(undecided_),
+                static_cast<unsigned long long>(shared_));
   }
 
   static std::string Only() {
@@ -118,7 +121,7 @@ class ChaosTest : public testing::Test {
   const uint64_t steps_ = Setting("HYPERLOOP_CHAOS_STEPS", 3);
   const std::vector<Action> actions_ = ChosenActions();
   std::map<std::string, Count> counts_;
-  uint64_t acknowledged_ = 0, undecided_ = 0;
+  uint64_t acknowledged_ = 0, undecided_ = 0, shared_ = 0;
 };
 
 TEST_F(ChaosTest, NothingAcknowledgedIsLost) {

@@ -110,6 +110,7 @@ class Thread {
         progress_.acknowledged.fetch_add(1);
         if (next_ % 5 == 0 && !ReadsBack()) return kReadWrong;
         if (operation.flush_after) Flush(operation.family);
+        if (next_ % 4 == 0) Share();
         continue;
       }
       if (const int end = AfterFailure(status); end != kDone) return end;
@@ -170,6 +171,28 @@ class Thread {
     Say("READ of " + last_.key + " gave " + status.ToString() + " and " + value.substr(0, 20) +
         "…, acknowledged was number " + std::to_string(known.number));
     return false;
+  }
+
+  // One read or write of a key that the other threads use, too.
+  void Share() {
+    const uint32_t index = progress_.shared_count.fetch_add(1);
+    if (index >= kMaxShared) return;
+    SharedOperation& operation = progress_.shared[index];
+    const uint64_t dice = Mix(index, kShared), number = index + 1;
+    const std::string key = SharedKey(dice % kSharedKeys);
+    operation.key = static_cast<uint32_t>(dice % kSharedKeys);
+    operation.write = (dice >> 32) % 2 == 0;
+    if (operation.write) operation.value = number;
+    operation.begin = progress_.clock.fetch_add(1) + 1;
+    rocksdb::WriteOptions options;
+    options.sync = true;  // under ack=sync no other write is acknowledged
+    std::string value;
+    const rocksdb::Status status = operation.write
+                                       ? database_.db().Put(options, key, ValueOf(kShared, number))
+                                       : database_.db().Get(rocksdb::ReadOptions(), key, &value);
+    if (!status.ok() && !status.IsNotFound()) return;
+    if (!operation.write) operation.value = NumberOf(value, kShared);
+    operation.end = progress_.clock.fetch_add(1) + 1;
   }
 
   void Flush(uint32_t family) {

@@ -25,7 +25,8 @@ class Model {
   void set_only_sync_acknowledges() { only_sync_acknowledges_ = true; }
   // Adds the writer's operations since the last call.
   void Follow(const Progress& progress);
-  // Says what is wrong with `content`; empty if it is a possible state.
+  // Says what is wrong with `content`; empty if it is a possible state. Not of shared keys, which
+  // SharedHistory judges.
   std::string Check(const Content& content) const;
   // A reader of the group has seen `content`, so that from now on it is the only possible state.
   void Settle(const Content& content);

@@ -28,6 +28,23 @@ enum class Phase : uint32_t { kStarting, kOpening, kWriting, kClosing, kClosed }
 // until the next opening.
 enum class Archive : uint32_t { kNone, kKept, kEmptiedByOpening };
 
+// All threads read and write these keys of the first family, each value being written once.
+inline constexpr uint64_t kSharedKeys = 3;
+inline constexpr uint32_t kShared = 7;  // in the place of the thread, in keys and values
+inline constexpr uint32_t kMaxShared = 1 << 18;
+
+inline std::string SharedKey(uint64_t which) {
+  return "s" + std::to_string(kShared) + "-" + std::to_string(which);
+}
+
+// A read or write of a shared key. Times are of Progress::clock; 0: not yet.
+struct SharedOperation {
+  std::atomic<bool> write;
+  std::atomic<uint32_t> key;
+  std::atomic<uint64_t> value;       // its number; of a read, valid from its end on
+  std::atomic<uint64_t> begin, end;  // a write that failed has no end
+};
+
 // In a file that writer and checker map.
 struct Progress {
   std::atomic<Phase> phase;
@@ -35,6 +52,9 @@ struct Progress {
   std::atomic<Archive> archive;
   std::atomic<uint64_t> acknowledged, failed;
   std::atomic<Outcome> outcomes[kThreads][kMaxNumber];
+  std::atomic<uint64_t> clock;
+  std::atomic<uint32_t> shared_count;  // may become greater than kMaxShared
+  SharedOperation shared[kMaxShared];
 };
 static_assert(std::atomic<Outcome>::is_always_lock_free);
 

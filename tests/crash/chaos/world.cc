@@ -500,6 +500,9 @@ void World::Settle() {
   if (!torn.empty()) return Fail("torn: " + torn + " has a value that was never written");
   if (const std::string wrong = model_.Check(content); !wrong.empty()) return Fail(wrong);
   model_.Settle(content);
+  shared_.Add(content, *progress_);
+  if (const std::string wrong = shared_.WhyNotLinearizable(*progress_); !wrong.empty())
+    return Fail(wrong);
   CheckMembers(content);
 }
 

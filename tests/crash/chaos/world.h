@@ -13,6 +13,7 @@
 
 #include "crash/chaos/model.h"
 #include "crash/chaos/protocol.h"
+#include "crash/chaos/shared_history.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
@@ -141,6 +142,7 @@ class World {
   void Settle();
   void set_settle_uri(const std::string& uri) { settle_uri_ = uri; }
   Model& model() { return model_; }
+  const SharedHistory& shared() const { return shared_; }
 
  private:
   void Prepare();
@@ -162,6 +164,7 @@ class World {
   Program writer_;
   Progress* progress_ = nullptr;
   Model model_;
+  SharedHistory shared_;
   std::vector<std::string> notes_;
   std::string failure_, skipped_;
   uint64_t programs_ = 0;  // numbers their logs
