@@ -29,7 +29,8 @@ class History {
   void Serves(uint64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   uint64_t epoch() const { return epoch_; }  // the newest that served; 0: none did
   uint64_t acknowledged() const;
-  uint64_t bytes() const { return bytes_; }  // of all pieces
+  uint64_t begun() const { return next_ - 1; }  // pieces
+  uint64_t bytes() const { return bytes_; }     // of all pieces
   // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
   std::string Check(std::string_view content);
   // The same, and nothing is relied on or known to be gone by it.

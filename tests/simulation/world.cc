@@ -246,6 +246,7 @@ Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Openin
   options.takeover = opening.takeover;
   if (opening.leaves_out) options.on_replica_failure = OnReplicaFailure::kContinue;
   for (const int each : opening.list.replicas) options.replicas.push_back(AddressOf(each));
+  for (const int each : opening.given_up) options.given_up.push_back(AddressOf(each));
   if (opening.list.added != -1) options.add_replica = AddressOf(opening.list.added);
   if (opening.list.removed != -1) options.remove_replica = AddressOf(opening.list.removed);
   return OpenSessionStore(options, OpenerOf(host, Scheduler::Process()), log_);

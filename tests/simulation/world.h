@@ -36,7 +36,8 @@ inline constexpr std::array<const char*, 2> kPrimaries{"p0", "p1"};
 struct Opening {
   ReplicaList list;
   bool takeover = false;
-  bool leaves_out = false;  // on_replica_failure=continue
+  bool leaves_out = false;      // on_replica_failure=continue
+  std::set<int> given_up = {};  // replicas that are lost for good
 };
 
 // Which messages of control are lost, whoever sends them.
