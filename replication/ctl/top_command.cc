@@ -38,7 +38,7 @@ struct Sample {
 };
 using Samples = std::map<std::string, Sample>;  // by name
 
-std::string Shown(const std::string& text) { return Printable(text, 256); }
+std::string Short(const std::string& text) { return Printable(text, 256); }
 
 // "1234567" → "1.23M": four characters or five.
 std::string Short(double number) {
@@ -95,7 +95,7 @@ class Rates {
   double seconds_ = 0;
 };
 
-Sample Look(Nodes& nodes, const NodePlace& place) {
+Sample SampleOf(Nodes& nodes, const NodePlace& place) {
   Sample sample;
   const Result<std::unique_ptr<NodeView>> view = nodes.View(place);
   Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : Result<NodeStatus>(view.status());
@@ -117,7 +117,7 @@ class Top {
     Result<Nodes> nodes = Nodes::Find(options_.where);
     if (!nodes.ok()) return Fail(nodes.status());
     Samples now;
-    for (const NodePlace& place : nodes->replicas()) now[place.name] = Look(*nodes, place);
+    for (const NodePlace& place : nodes->replicas()) now[place.name] = SampleOf(*nodes, place);
     Sample primary{Clock::now(), NotFound("it is read nowhere"), {}, {}};
     if (Result<HostCounters> counted = nodes->CountersOf("primary"); counted.ok())
       primary.counters = std::move(counted->counters);
@@ -163,12 +163,12 @@ class Top {
       return;
     }
     const NodeStatus& status = newest->status;
-    std::printf("  group %s  epoch %llu  owner %s%s\n", Shown(status.group).c_str(),
+    std::printf("  group %s  epoch %llu  owner %s%s\n", Short(status.group).c_str(),
                 static_cast<unsigned long long>(status.sealed_epoch),
-                Shown(status.owner_name.empty() ? status.owner : status.owner_name).c_str(),
+                Short(status.owner_name.empty() ? status.owner : status.owner_name).c_str(),
                 status.released ? " (closed)" : "");
     for (const std::string& absent : status.absent)
-      std::printf("SHRUNKEN: goes on without %s\n", Shown(absent).c_str());
+      std::printf("SHRUNKEN: goes on without %s\n", Short(absent).c_str());
     ReadTimes(nodes, status.group);
     const std::optional<double> half = times_.Quantile(0.5), most = times_.Quantile(0.99);
     if (half.has_value() && most.has_value()) {
