@@ -89,9 +89,6 @@ constexpr char kUsage[] =
     "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is\n"
     "wrong; 128 + N ended by signal N.";
 
-// What a region can have, in bytes.
-constexpr uint64_t kLeastRegion = 4ull << 20, kGreatestRegion = 15ull << 30;
-
 std::atomic<bool> g_interrupted{false};
 std::atomic<int> g_signal{0};  // that interrupted it
 
@@ -157,7 +154,7 @@ Status ReadLists(Choices* choices) {
   for (const std::string& size : SplitList(FLAGS_size)) {
     Result<uint64_t> bytes = ParseSize(size);
     if (!bytes.ok()) return bytes.status().WithContext("--size");
-    HL_RETURN_IF_ERROR(CheckRange("size", *bytes, uint64_t{1}, kGreatestRegion));
+    HL_RETURN_IF_ERROR(CheckRange("size", *bytes, uint64_t{1}, kMaxRegionSize));
     choices->sizes.push_back(*bytes);
   }
   HL_ASSIGN_OR_RETURN(choices->windows, NumberList("window", FLAGS_window, 1u, kMaxWindow));
@@ -219,7 +216,7 @@ Result<RunOptions> ChooseRun() {
   if (FLAGS_region_size != "auto") {
     Result<uint64_t> bytes = ParseSize(FLAGS_region_size);
     if (!bytes.ok()) return bytes.status().WithContext("--region_size");
-    HL_RETURN_IF_ERROR(CheckRange("region_size", *bytes, kLeastRegion, kGreatestRegion));
+    HL_RETURN_IF_ERROR(CheckRange("region_size", *bytes, kMinRegionSize, kMaxRegionSize));
     run.region_size = *bytes;
   }
   HL_ASSIGN_OR_RETURN(run.places, ChoosePlaces());

@@ -22,6 +22,7 @@
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
+#include "hyperloop/replication/size.h"
 
 namespace hyperloop {
 namespace {
@@ -141,7 +142,6 @@ Status CheckProvider(const std::string& provider, const ClusterOptions& options)
 }
 
 Status CheckOptions(const ClusterOptions& options) {
-  constexpr uint64_t kGreatest = 15ull << 30;
   if (!options.provider.empty()) HL_RETURN_IF_ERROR(CheckProvider(options.provider, options));
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
   if (!options.netem.empty() && !options.hosts_apart)
@@ -152,7 +152,7 @@ Status CheckOptions(const ClusterOptions& options) {
     return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
                            std::to_string(kMaxGroupSize));
   }
-  if (options.region_size > kGreatest) {
+  if (options.region_size > kMaxRegionSize) {
     return InvalidArgument("region size " + std::to_string(options.region_size) +
                            " B: at most 15 GiB, the largest allocation that a PMDK pool holds");
   }

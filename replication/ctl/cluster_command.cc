@@ -184,7 +184,7 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       ->add_option("--region-size", options->region_size,
                    "bytes of each replica's region (K, M, G), 4M to 15G; default: as the cluster "
                    "has, 256M for a new one")
-      ->transform(SizeFrom(kLeastRegion, kGreatestRegion))
+      ->transform(SizeFrom(kMinRegionSize, kMaxRegionSize))
       ->type_name("BYTES");
   start
       ->add_option(

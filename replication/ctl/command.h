@@ -21,10 +21,6 @@ enum ExitStatus {
   kExitIncomplete = 3,  // export: done, but files are missing, damaged or may end too early
 };
 
-// What a region can have, in bytes; as the option region_size of a URI says.
-inline constexpr uint64_t kLeastRegion = 4ull << 20;
-inline constexpr uint64_t kGreatestRegion = 15ull << 30;
-
 using Action = std::function<int()>;
 
 // Each adds one subcommand; parsing it sets *chosen to what it does.

@@ -83,11 +83,11 @@ void AddDump(CLI::App& app, Action* chosen) {
       ->type_name("N")
       ->required();
   dump->add_option("--offset", options->offset, "first byte (K, M, G)")
-      ->transform(SizeFrom(0, kGreatestRegion))
+      ->transform(SizeFrom(0, kMaxRegionSize))
       ->type_name("BYTES")
       ->capture_default_str();
   dump->add_option("--length", options->length, "number of bytes (K, M, G)")
-      ->transform(SizeFrom(1, kGreatestRegion))
+      ->transform(SizeFrom(1, kMaxRegionSize))
       ->type_name("BYTES")
       ->required();
   dump->add_flag("--hex", options->hex, "write text: offset, bytes, characters");

@@ -94,7 +94,7 @@ void AddResize(CLI::App& app, Action* chosen) {
   resize
       ->add_option("--region-size", options->target.region_size,
                    "bytes of the region from now on (K, M, G), at most 15G")
-      ->transform(SizeFrom(kLeastRegion, kGreatestRegion))
+      ->transform(SizeFrom(kMinRegionSize, kMaxRegionSize))
       ->type_name("BYTES")
       ->required();
   resize

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/replication/size.h"
 #include "layout/uuid.h"
 
 namespace hyperloop {
@@ -39,7 +40,6 @@ inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
 inline constexpr uint32_t kLayoutVersion = 3;
 // The feature bits of a superblock that this program knows. A region with another one is refused.
 inline constexpr uint32_t kKnownFeatures = 0;
-inline constexpr uint64_t kMaxRegionSize = 15ull << 30;
 inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};
 inline constexpr uint64_t kLockOffset = 8192;
 inline constexpr uint64_t kJournalOffset = 16384;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "hyperloop/core/nearest_name.h"
+#include "hyperloop/replication/size.h"
 #include "options/option_text.h"
 
 namespace hyperloop {
@@ -227,7 +228,7 @@ std::string SetRegionSize(std::string_view value, StoreOptions* options) {
     options->region_size = 0;
     return "";
   }
-  return SetBytes<&StoreOptions::region_size, 4 * kMiB, 15 * kGiB>(value, options);
+  return SetBytes<&StoreOptions::region_size, kMinRegionSize, kMaxRegionSize>(value, options);
 }
 
 using S = StoreOptions;

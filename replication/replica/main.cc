@@ -33,7 +33,7 @@ void AddPoolOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
       ->type_name("PATH");
   app.add_option("--size", options->size,
                  "bytes of the region (K, M, G), 4M to 15G; needed to make the pool")
-      ->transform(hyperloop::SizeFrom(4 << 20, 15ull << 30))
+      ->transform(hyperloop::SizeFrom(hyperloop::kMinRegionSize, hyperloop::kMaxRegionSize))
       ->type_name("BYTES");
   app.add_option("--files", options->files,
                  "directory for SST and blob files; made when absent; default: POOL.files")

@@ -134,6 +134,9 @@ TEST_F(ChaosTest, NothingAcknowledgedIsLost) {
     for (uint64_t round = 0; round < rounds; ++round) Round(round);
   }
   PrintCounts();
+  // A thread does one for each four of its own writes.
+  if (HasFailure()) return;
+  EXPECT_GT(shared_, acknowledged_ / 8) << "too few to say anything";
 }
 
 }  // namespace

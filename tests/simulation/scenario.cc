@@ -804,7 +804,7 @@ class Scenario {
       primary_ = OpenAsNewProcess(host_, {list, true, false, sides.given_up});
       if (primary_ == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
-    if (primary_ == nullptr) return Wrong("no force goes on: " + refusal_.ToString());
+    if (primary_ == nullptr) return Wrong("nobody goes on by force: " + refusal_.ToString());
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(500)));
     if (Below(2) == 0) {
       primary_->Stop();
