@@ -148,11 +148,6 @@ std::byte* OffloadMember::Block(const rnic::RawQueues& queues, uint32_t slot, ui
   return queues.sq + (size_t{slot} * blocks + block) * rnic::kWqebbBytes;
 }
 
-Sge OffloadMember::Span(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
-                        uint32_t block, uint32_t length) const {
-  return {reinterpret_cast<uint64_t>(Block(queues, slot, blocks, block)), length, queues.lkey};
-}
-
 Sge OffloadMember::Staging(uint32_t slot, uint32_t offset, uint32_t length) const {
   const size_t at = size_t{slot} * program_.staging_bytes(position_) + offset;
   return {reinterpret_cast<uint64_t>(staging_->data() + at), length, staging_mr_->lkey()};
@@ -247,7 +242,8 @@ void OffloadMember::WriteAckRing(const PrimaryInfo& primary) {
         Block(ack_queues_, s, kAckBlocks, kAckProof), PlainControl(qpn),
         primary.ack_addr + ProofOffset(geometry_.slots, geometry_.group_size, s, position_),
         primary.ack_rkey, proof, s);
-    EncodeAckRead(Block(ack_queues_, s, kAckBlocks, kAckRead), qpn, primary, Sink());
+    std::byte* const read = Block(ack_queues_, s, kAckBlocks, kAckRead);
+    program_.ack_reads(s) ? EncodeAckRead(read, qpn, primary, Sink()) : EncodeAckNop(read, qpn);
     rnic::EncodeSendEnable(Block(ack_queues_, s, kAckBlocks, kAckEnableUp), FencedControl(qpn),
                            info_.up_qpn, 0);
   }
@@ -263,47 +259,60 @@ void OffloadMember::WriteTailRing(const PrimaryInfo& primary) {
     std::byte* follow = Block(down_queues_, s, kTailBlocks, kTailFollow);
     if (SlotProgram::tail_enables(s)) {
       rnic::EncodeSendEnable(follow, program_.tail_enable_control(qpn, s), info_.up_qpn, 0);
-    } else {
+    } else if (program_.tail_reads(s)) {
       EncodeAckRead(follow, qpn, primary, Sink());
+    } else {
+      EncodeAckNop(follow, qpn);
     }
   }
 }
 
+template <class Part>
+void OffloadMember::AddPart(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
+                            uint32_t block, std::vector<Sge>* places) const {
+  const auto wqe = reinterpret_cast<uint64_t>(Block(queues, slot, blocks, block));
+  for (const PatchPlace& place : Part::kPlaces)
+    places->push_back({wqe + place.offset, place.length, queues.lkey});
+}
+
+template <class Parts>
 void OffloadMember::AddCommonPlaces(uint32_t slot, std::vector<Sge>* places) const {
   const uint32_t rearmed = geometry_.slot(program_.rearmed(slot));
-  places->insert(places->end(),
-                 {Span(local_queues_, slot, kLocalBlocks, kLocalCopy, sizeof(WritePatch)),
-                  Span(local_queues_, slot, kLocalBlocks, kLocalCas, sizeof(CasPatch)),
-                  Span(local_queues_, slot, kLocalBlocks, kLocalRead, sizeof(HeadPatch)),
-                  Span(local_queues_, slot, kLocalBlocks, kLocalEnableDown, sizeof(EnablePatch)),
-                  Span(up_queues_, rearmed, kUpBlocks, kUpWait, sizeof(EnablePatch)),
-                  Span(up_queues_, rearmed, kUpBlocks, kUpEnableLocal, sizeof(EnablePatch))});
+  using Enable = typename Parts::Enable;
+  AddPart<typename Parts::Write>(local_queues_, slot, kLocalBlocks, kLocalCopy, places);
+  AddPart<typename Parts::Cas>(local_queues_, slot, kLocalBlocks, kLocalCas, places);
+  AddPart<typename Parts::Step>(local_queues_, slot, kLocalBlocks, kLocalRead, places);
+  AddPart<Enable>(local_queues_, slot, kLocalBlocks, kLocalEnableDown, places);
+  AddPart<typename Parts::Wait>(up_queues_, rearmed, kUpBlocks, kUpWait, places);
+  AddPart<Enable>(up_queues_, rearmed, kUpBlocks, kUpEnableLocal, places);
 }
 
 void OffloadMember::AddForwardPlaces(uint32_t slot, std::vector<Sge>* places) const {
-  places->insert(places->end(),
-                 {Span(down_queues_, slot, kDownBlocks, kDownWrite, sizeof(WritePatch)),
-                  Span(down_queues_, slot, kDownBlocks, kDownFlush, sizeof(HeadPatch)),
-                  Span(down_queues_, slot, kDownBlocks, kDownSend, sizeof(HeadPatch)),
-                  Span(down_queues_, slot, kDownBlocks, kDownEnableUp, sizeof(EnablePatch))});
+  using Parts = ForwardPatch::Parts;
+  const rnic::RawQueues& down = down_queues_;
+  AddPart<Parts::Write>(down, slot, kDownBlocks, kDownWrite, places);
+  AddPart<Parts::Step>(down, slot, kDownBlocks, kDownFlush, places);
+  AddPart<Parts::Step>(down, slot, kDownBlocks, kDownSend, places);
+  AddPart<Parts::Enable>(down, slot, kDownBlocks, kDownEnableUp, places);
 }
 
 void OffloadMember::AddPipelinedPlaces(uint32_t slot, std::vector<Sge>* places) const {
-  places->insert(places->end(),
-                 {Span(down_queues_, slot, kDownBlocks, kDownWrite, sizeof(WritePatch)),
-                  Span(down_queues_, slot, kDownBlocks, kPipelinedSend, sizeof(HeadPatch)),
-                  Span(down_queues_, slot, kDownBlocks, kPipelinedFlush, sizeof(HeadPatch)),
-                  Span(down_queues_, slot, kDownBlocks, kPipelinedEnableAck, sizeof(EnablePatch)),
-                  Span(ack_queues_, slot, kAckBlocks, kAckWait, sizeof(EnablePatch)),
-                  Span(ack_queues_, slot, kAckBlocks, kAckProof, sizeof(HeadPatch)),
-                  Span(ack_queues_, slot, kAckBlocks, kAckRead, sizeof(HeadPatch)),
-                  Span(ack_queues_, slot, kAckBlocks, kAckEnableUp, sizeof(EnablePatch))});
+  using Parts = PipelinedPatch::Parts;
+  const rnic::RawQueues &down = down_queues_, &ack = ack_queues_;
+  AddPart<Parts::Write>(down, slot, kDownBlocks, kDownWrite, places);
+  AddPart<Parts::Step>(down, slot, kDownBlocks, kPipelinedSend, places);
+  AddPart<Parts::Step>(down, slot, kDownBlocks, kPipelinedFlush, places);
+  AddPart<Parts::Enable>(down, slot, kDownBlocks, kPipelinedEnableAck, places);
+  AddPart<Parts::Wait>(ack, slot, kAckBlocks, kAckWait, places);
+  AddPart<Parts::Step>(ack, slot, kAckBlocks, kAckProof, places);
+  AddPart<Parts::Step>(ack, slot, kAckBlocks, kAckRead, places);
+  AddPart<Parts::Enable>(ack, slot, kAckBlocks, kAckEnableUp, places);
 }
 
+template <class Parts>
 void OffloadMember::AddTailPlaces(uint32_t slot, std::vector<Sge>* places) const {
-  places->insert(places->end(),
-                 {Span(down_queues_, slot, kTailBlocks, kTailAck, sizeof(HeadPatch)),
-                  Span(down_queues_, slot, kTailBlocks, kTailFollow, sizeof(EnablePatch))});
+  AddPart<typename Parts::Step>(down_queues_, slot, kTailBlocks, kTailAck, places);
+  AddPart<typename Parts::Enable>(down_queues_, slot, kTailBlocks, kTailFollow, places);
 }
 
 void OffloadMember::AddStagingPlaces(uint32_t slot, std::vector<Sge>* places) const {
@@ -319,17 +328,17 @@ void OffloadMember::AddStagingPlaces(uint32_t slot, std::vector<Sge>* places) co
 }
 
 Status OffloadMember::PostReceives() {
+  const bool tail = geometry_.is_tail(position_);
   std::vector<Sge> places;
   places.reserve(kMaxReceiveSges);
   for (uint32_t s = 0; s < geometry_.slots; ++s) {
     places.clear();
-    AddCommonPlaces(s, &places);
-    if (geometry_.is_tail(position_)) {
-      AddTailPlaces(s, &places);
-    } else if (program_.pipelined()) {
-      AddPipelinedPlaces(s, &places);
+    if (program_.pipelined()) {
+      AddCommonPlaces<FieldParts>(s, &places);
+      tail ? AddTailPlaces<FieldParts>(s, &places) : AddPipelinedPlaces(s, &places);
     } else {
-      AddForwardPlaces(s, &places);
+      AddCommonPlaces<WholeParts>(s, &places);
+      tail ? AddTailPlaces<WholeParts>(s, &places) : AddForwardPlaces(s, &places);
     }
     AddStagingPlaces(s, &places);
     const rnic::ReceiveRequest request{.id = s, .sges = places};

@@ -36,9 +36,14 @@ class OffloadMember final : public Member {
   void WriteTailRing(const PrimaryInfo& primary);
   Status PostReceives();
   // Each appends where slot `slot`'s RECV puts the parts of the patch, in their order.
+  template <class Part>
+  void AddPart(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks, uint32_t block,
+               std::vector<rnic::Sge>* places) const;
+  template <class Parts>
   void AddCommonPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
   void AddForwardPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
   void AddPipelinedPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+  template <class Parts>
   void AddTailPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
   // And where it puts the receive counter and everything behind the patch.
   void AddStagingPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
@@ -48,9 +53,6 @@ class OffloadMember final : public Member {
 
   std::byte* Block(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
                    uint32_t block) const;
-  // An SGE over the first `length` bytes of block `block` of slot `slot`.
-  rnic::Sge Span(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks, uint32_t block,
-                 uint32_t length) const;
   rnic::Sge Staging(uint32_t slot, uint32_t offset, uint32_t length) const;
   rnic::Sge Original(uint32_t slot) const;
   rnic::Sge Sink() const;                // where flush READs put what they read

@@ -8,40 +8,42 @@ namespace hyperloop {
 
 namespace {
 
-// Copies the first sizeof(Patch) bytes of a WQE.
-template <class Patch>
-void CopyHead(Patch* patch, const std::byte* wqe) {
-  static_assert(sizeof(Patch) <= rnic::kWqebbBytes);
-  std::memcpy(static_cast<void*>(patch), wqe, sizeof(Patch));
-}
-
 struct Scratch {
   alignas(64) std::byte wqe[rnic::kMaxWqeBytes] = {};
 };
 
-void SetEnableConstants(EnablePatch* patch, const rnic::WqeControl& control) {
+template <class Enable>
+void SetEnableConstants(Enable* part, const rnic::WqeControl& control) {
   Scratch scratch;
   rnic::EncodeSendEnable(scratch.wqe, control, 0, 0);
-  CopyHead(patch, scratch.wqe);
+  part->CopyFrom(scratch.wqe);
 }
 
-void WriteCommonConstants(CommonPatch* patch, const MemberInfo& member) {
+template <class Wait>
+void SetWaitConstants(Wait* part, uint32_t qpn) {
+  Scratch scratch;
+  rnic::EncodeWait(scratch.wqe, PlainControl(qpn), 0, 0);
+  part->CopyFrom(scratch.wqe);
+}
+
+template <class Parts>
+void WriteCommonConstants(CommonPatch<Parts>* patch, const MemberInfo& member) {
   const rnic::Sge nowhere{member.region_addr, 8, member.region_lkey};
   Scratch scratch;
   EncodeLocalCopy(scratch.wqe, member.local_qpn, member);
-  CopyHead(&patch->copy, scratch.wqe);
+  patch->copy.CopyFrom(scratch.wqe);
   EncodeLocalCas(scratch.wqe, member.local_qpn, member, nowhere);
-  CopyHead(&patch->cas, scratch.wqe);
+  patch->cas.CopyFrom(scratch.wqe);
   SetEnableConstants(&patch->enable_down, FencedControl(member.local_qpn));
-  rnic::EncodeWait(scratch.wqe, PlainControl(member.up_qpn), 0, 0);
-  CopyHead(&patch->wait, scratch.wqe);
+  SetWaitConstants(&patch->wait, member.up_qpn);
   SetEnableConstants(&patch->enable_local, PlainControl(member.up_qpn));
 }
 
-void WriteDownWriteConstants(WritePatch* patch, const MemberInfo& member, const MemberInfo& next) {
+template <class Write>
+void WriteDownWriteConstants(Write* part, const MemberInfo& member, const MemberInfo& next) {
   Scratch scratch;
   EncodeDownWrite(scratch.wqe, member.down_qpn, member, next);
-  CopyHead(patch, scratch.wqe);
+  part->CopyFrom(scratch.wqe);
 }
 
 void WriteForwardConstants(ForwardPatch* patch, const MemberInfo& member, const MemberInfo& next) {
@@ -49,17 +51,16 @@ void WriteForwardConstants(ForwardPatch* patch, const MemberInfo& member, const 
   SetEnableConstants(&patch->enable_up, PlainControl(member.down_qpn));
 }
 
-void WritePipelinedConstants(PipelinedPatch* patch, const MemberInfo& member,
-                             const MemberInfo& next) {
+void WriteForwardConstants(PipelinedPatch* patch, const MemberInfo& member,
+                           const MemberInfo& next) {
   WriteDownWriteConstants(&patch->write, member, next);
   SetEnableConstants(&patch->enable_ack, PlainControl(member.down_qpn));
-  Scratch scratch;
-  rnic::EncodeWait(scratch.wqe, PlainControl(member.ack_qpn), 0, 0);
-  CopyHead(&patch->wait_flush, scratch.wqe);
+  SetWaitConstants(&patch->wait_flush, member.ack_qpn);
   SetEnableConstants(&patch->enable_up, FencedControl(member.ack_qpn));
 }
 
-void WriteTailConstants(TailPatch* patch, const SlotProgram& program, uint32_t slot,
+template <class Parts>
+void WriteTailConstants(TailPatch<Parts>* patch, const SlotProgram& program, uint32_t slot,
                         const PrimaryInfo& primary, const MemberInfo& member) {
   if (SlotProgram::tail_enables(slot)) {
     SetEnableConstants(&patch->follow, program.tail_enable_control(member.down_qpn, slot));
@@ -67,19 +68,41 @@ void WriteTailConstants(TailPatch* patch, const SlotProgram& program, uint32_t s
   }
   Scratch scratch;
   EncodeAckRead(scratch.wqe, member.down_qpn, primary, {primary.ack_addr, kFlushReadBytes, 0});
-  CopyHead(&patch->follow, scratch.wqe);
+  patch->follow.CopyFrom(scratch.wqe);
 }
 
-void SetWrite(WritePatch* patch, uint32_t word0, uint64_t remote, uint32_t bytes, uint64_t local) {
-  patch->control.opmod_idx_opcode = word0;
-  patch->remote.raddr = htobe64(remote);
-  patch->local.byte_count = htobe32(bytes);
-  patch->local.addr = htobe64(local);
+template <class Part>
+[[gnu::always_inline]] inline void SetStep(Part* part, uint32_t word0) {
+  part->template Set<kWord0At>(word0);
 }
 
-void SetEnable(EnablePatch* patch, uint32_t word0, uint32_t index) {
-  patch->control.opmod_idx_opcode = word0;
-  patch->index = index;
+template <class Write>
+[[gnu::always_inline]] inline void SetWrite(Write* part, uint32_t word0, uint64_t remote,
+                                            uint32_t bytes, uint64_t local) {
+  SetStep(part, word0);
+  part->template Set<kRemoteAddrAt>(htobe64(remote));
+  part->template Set<kByteCountAt>(htobe32(bytes));
+  part->template Set<kLocalAddrAt>(htobe64(local));
+}
+
+template <class Cas>
+[[gnu::always_inline]] inline void SetCas(Cas* part, uint32_t word0, uint64_t remote,
+                                          const Operation::Cas& cas) {
+  SetStep(part, word0);
+  part->template Set<kRemoteAddrAt>(htobe64(remote));
+  part->template Set<kSwapAt>(htobe64(cas.desired));
+  part->template Set<kCompareAt>(htobe64(cas.expected));
+}
+
+// WAIT and SEND_EN. `index` is in ring byte order.
+template <class Enable>
+[[gnu::always_inline]] inline void SetEnable(Enable* part, uint32_t word0, uint32_t index) {
+  SetStep(part, word0);
+  part->template Set<kIndexAt>(index);
+}
+
+void SetCounter(ReceiveCounter* counter, uint32_t be32) {
+  std::memcpy(counter->be32, &be32, sizeof(be32));
 }
 
 // A 16-bit or 24-bit index, or a counter, as the ring holds it.
@@ -98,7 +121,8 @@ struct SharedWords {
   uint32_t receive_counter;
 };
 
-SharedWords WordsOf(uint64_t m, bool has_copy, const SlotProgram& program) {
+[[gnu::always_inline]] inline SharedWords WordsOf(uint64_t m, bool has_copy,
+                                                  const SlotProgram& program) {
   const uint64_t local = m * kLocalBlocks;
   const uint64_t rearmed = program.rearmed(m);
   const uint64_t up = rearmed * kUpBlocks;
@@ -119,7 +143,8 @@ SharedWords WordsOf(uint64_t m, bool has_copy, const SlotProgram& program) {
 
 // Patches the WQEs that every replica has, on the one whose region begins at `region`. `down_end`:
 // the block behind the slot in its ring `down`.
-void PatchCommon(CommonPatch* patch, const SharedWords& words, const Operation& operation,
+template <class Parts>
+void PatchCommon(CommonPatch<Parts>* patch, const SharedWords& words, const Operation& operation,
                  bool executes_cas, uint64_t region, uint64_t down_end) {
   const Operation::Copy& copy = operation.copy;
   const Operation::Cas& cas = operation.cas;
@@ -127,17 +152,14 @@ void PatchCommon(CommonPatch* patch, const SharedWords& words, const Operation& 
     SetWrite(&patch->copy, words.copy, region + copy.destination, static_cast<uint32_t>(copy.size),
              region + copy.source);
   } else {
-    patch->copy.control.opmod_idx_opcode = words.copy;
+    SetStep(&patch->copy, words.copy);
   }
   if (executes_cas) {
-    patch->cas.control.opmod_idx_opcode = words.cas;
-    patch->cas.remote.raddr = htobe64(region + cas.offset);
-    patch->cas.operands.swap_add = htobe64(cas.desired);
-    patch->cas.operands.compare = htobe64(cas.expected);
+    SetCas(&patch->cas, words.cas, region + cas.offset, cas);
   } else {
-    patch->cas.control.opmod_idx_opcode = words.no_cas;
+    SetStep(&patch->cas, words.no_cas);
   }
-  patch->read.word0 = words.read;
+  SetStep(&patch->read, words.read);
   SetEnable(&patch->wait, words.wait, words.wait_index);
   SetEnable(&patch->enable_local, words.enable_local, words.enable_local_index);
   SetEnable(&patch->enable_down, words.enable_down, RingIndex(down_end, 0xffff));
@@ -145,55 +167,58 @@ void PatchCommon(CommonPatch* patch, const SharedWords& words, const Operation& 
 
 // Patches the WRITE of `write` in ring `down` of a replica that forwards, from its region to the
 // next one's.
-void PatchDownWrite(WritePatch* patch, uint64_t m, const Range& write, uint64_t region,
+template <class Write>
+void PatchDownWrite(Write* part, uint64_t m, const Range& write, uint64_t region,
                     uint64_t next_region) {
   const uint64_t block = m * kDownBlocks + kDownWrite;
   if (write.size != 0) {
-    SetWrite(patch, Word0(block, rnic::kWqeWrite), next_region + write.offset,
+    SetWrite(part, Word0(block, rnic::kWqeWrite), next_region + write.offset,
              static_cast<uint32_t>(write.size), region + write.offset);
   } else {
-    patch->control.opmod_idx_opcode = Word0(block, rnic::kWqeNop);
+    SetStep(part, Word0(block, rnic::kWqeNop));
   }
 }
 
 // Patches the ring `down` of a replica that forwards, behind its WRITE.
 void PatchForward(ForwardPatch* patch, const SharedWords& words, uint64_t m, bool flush) {
   const uint64_t down = m * kDownBlocks;
-  patch->flush.word0 = Word0(down + kDownFlush, flush ? rnic::kWqeRead : rnic::kWqeNop);
-  patch->send.word0 = Word0(down + kDownSend, rnic::kWqeSend);
+  SetStep(&patch->flush, Word0(down + kDownFlush, flush ? rnic::kWqeRead : rnic::kWqeNop));
+  SetStep(&patch->send, Word0(down + kDownSend, rnic::kWqeSend));
   SetEnable(&patch->enable_up, Word0(down + kDownEnableUp, rnic::kWqeSendEnable),
             words.enable_up_index);
-  patch->receive_counter = words.receive_counter;
+  SetCounter(&patch->receive_counter, words.receive_counter);
 }
 
-// The same with FlushOrder::kPipelined, and the ring `ack`.
-void PatchPipelined(PipelinedPatch* patch, const SharedWords& words, uint64_t m, bool ack_reads) {
+// The same with FlushOrder::kPipelined, and the ring `ack`. Its flush is always a READ.
+void PatchForward(PipelinedPatch* patch, const SharedWords& words, uint64_t m, bool /*flush*/) {
   const uint64_t down = m * kDownBlocks, ack = m * kAckBlocks;
-  patch->send.word0 = Word0(down + kPipelinedSend, rnic::kWqeSend);
-  patch->flush.word0 = Word0(down + kPipelinedFlush, rnic::kWqeRead);
+  SetStep(&patch->send, Word0(down + kPipelinedSend, rnic::kWqeSend));
+  SetStep(&patch->flush, Word0(down + kPipelinedFlush, rnic::kWqeRead));
   SetEnable(&patch->enable_ack, Word0(down + kPipelinedEnableAck, rnic::kWqeSendEnable),
             words.enable_ack_index);
   SetEnable(&patch->wait_flush, Word0(ack + kAckWait, rnic::kWqeWait), words.wait_flush_index);
-  patch->proof.word0 = Word0(ack + kAckProof, rnic::kWqeWriteImm);
-  patch->read.word0 = Word0(ack + kAckRead, ack_reads ? rnic::kWqeRead : rnic::kWqeNop);
+  SetStep(&patch->proof, Word0(ack + kAckProof, rnic::kWqeWriteImm));
+  SetStep(&patch->read, Word0(ack + kAckRead, rnic::kWqeRead));
   SetEnable(&patch->enable_up, Word0(ack + kAckEnableUp, rnic::kWqeSendEnable),
             words.enable_up_index);
-  patch->receive_counter = words.receive_counter;
+  SetCounter(&patch->receive_counter, words.receive_counter);
 }
 
 // Patches the ring `down` of the last replica.
-void PatchTail(TailPatch* patch, const SharedWords& words, uint64_t m, const SlotProgram& program) {
+template <class Parts>
+void PatchTail(TailPatch<Parts>* patch, const SharedWords& words, uint64_t m,
+               const SlotProgram& program) {
   const uint64_t tail = m * kTailBlocks;
   const uint32_t slot = program.geometry.slot(m);
-  patch->ack.word0 = Word0(tail + kTailAck, rnic::kWqeWriteImm);
+  SetStep(&patch->ack, Word0(tail + kTailAck, rnic::kWqeWriteImm));
   if (SlotProgram::tail_enables(slot)) {
     SetEnable(&patch->follow, Word0(tail + kTailFollow, rnic::kWqeSendEnable),
               words.enable_up_index);
   } else {
-    patch->follow.control.opmod_idx_opcode =
-        Word0(tail + kTailFollow, program.tail_reads(slot) ? rnic::kWqeRead : rnic::kWqeNop);
+    SetStep(&patch->follow,
+            Word0(tail + kTailFollow, program.tail_reads(slot) ? rnic::kWqeRead : rnic::kWqeNop));
   }
-  patch->receive_counter = words.receive_counter;
+  SetCounter(&patch->receive_counter, words.receive_counter);
 }
 
 }  // namespace
@@ -209,16 +234,24 @@ void PatchMessages::WriteConstants(const PrimaryInfo& primary, std::span<const M
     region_addr_[i] = chain[i].region_addr;
   }
   for (uint32_t s = 0; s < geometry_.slots; ++s) {
-    for (uint32_t i = 0; i < geometry_.group_size; ++i) {
-      std::byte* const at = message(s) + patch_offset_[i];
-      WriteCommonConstants(reinterpret_cast<CommonPatch*>(at), chain[i]);
-      if (geometry_.is_tail(i)) {
-        WriteTailConstants(reinterpret_cast<TailPatch*>(at), program_, s, primary, chain[i]);
-      } else if (program_.pipelined()) {
-        WritePipelinedConstants(reinterpret_cast<PipelinedPatch*>(at), chain[i], chain[i + 1]);
-      } else {
-        WriteForwardConstants(reinterpret_cast<ForwardPatch*>(at), chain[i], chain[i + 1]);
-      }
+    if (program_.pipelined())
+      WriteConstantsAs<FieldParts, PipelinedPatch>(s, primary, chain);
+    else
+      WriteConstantsAs<WholeParts, ForwardPatch>(s, primary, chain);
+  }
+}
+
+template <class Parts, class Forwarding>
+void PatchMessages::WriteConstantsAs(uint32_t slot, const PrimaryInfo& primary,
+                                     std::span<const MemberInfo> chain) {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) {
+    std::byte* const at = message(slot) + patch_offset_[i];
+    WriteCommonConstants(reinterpret_cast<CommonPatch<Parts>*>(at), chain[i]);
+    if (geometry_.is_tail(i)) {
+      WriteTailConstants(reinterpret_cast<TailPatch<Parts>*>(at), program_, slot, primary,
+                         chain[i]);
+    } else {
+      WriteForwardConstants(reinterpret_cast<Forwarding*>(at), chain[i], chain[i + 1]);
     }
   }
 }
@@ -226,32 +259,35 @@ void PatchMessages::WriteConstants(const PrimaryInfo& primary, std::span<const M
 // The result area stays 0: original and word are 0 until a replica writes them.
 bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
   const bool flush = operation.flush || geometry_.forces_flush(m);
+  std::byte* const base = message(m);
+  const uint64_t sequence = m + 1;
+  if (program_.pipelined()) {
+    EncodeAs<FieldParts, PipelinedPatch>(base, m, operation, flush);
+  } else {
+    EncodeAs<WholeParts, ForwardPatch>(base, m, operation, flush);
+  }
+  std::memcpy(base + program_.patch_bytes(0), &sequence, sizeof(sequence));
+  return flush;
+}
+
+template <class Parts, class Forwarding>
+void PatchMessages::EncodeAs(std::byte* base, uint64_t m, const Operation& operation, bool flush) {
   const Operation::Cas& cas = operation.cas;
   const SharedWords words = WordsOf(m, operation.copy.size != 0, program_);
-  std::byte* const base = message(m);
   for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     std::byte* const at = base + patch_offset_[i];
     const bool tail = geometry_.is_tail(i);
     const bool executes_cas = cas.present && (cas.execute_map >> i & 1) != 0;
-    PatchCommon(reinterpret_cast<CommonPatch*>(at), words, operation, executes_cas, region_addr_[i],
-                (m + 1) * (tail ? kTailBlocks : kDownBlocks));
+    PatchCommon(reinterpret_cast<CommonPatch<Parts>*>(at), words, operation, executes_cas,
+                region_addr_[i], (m + 1) * (tail ? kTailBlocks : kDownBlocks));
     if (tail) {
-      PatchTail(reinterpret_cast<TailPatch*>(at), words, m, program_);
+      PatchTail(reinterpret_cast<TailPatch<Parts>*>(at), words, m, program_);
       continue;
     }
-    static_assert(offsetof(ForwardPatch, write) == offsetof(PipelinedPatch, write));
-    PatchDownWrite(&reinterpret_cast<ForwardPatch*>(at)->write, m, operation.write, region_addr_[i],
-                   region_addr_[i + 1]);
-    if (program_.pipelined()) {
-      PatchPipelined(reinterpret_cast<PipelinedPatch*>(at), words, m,
-                     program_.ack_reads(geometry_.slot(m)));
-    } else {
-      PatchForward(reinterpret_cast<ForwardPatch*>(at), words, m, flush);
-    }
+    auto* const forwarding = reinterpret_cast<Forwarding*>(at);
+    PatchDownWrite(&forwarding->write, m, operation.write, region_addr_[i], region_addr_[i + 1]);
+    PatchForward(forwarding, words, m, flush);
   }
-  const uint64_t sequence = m + 1;
-  std::memcpy(base + program_.patch_bytes(0), &sequence, sizeof(sequence));
-  return flush;
 }
 
 }  // namespace hyperloop

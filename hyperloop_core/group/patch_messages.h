@@ -28,6 +28,11 @@ class PatchMessages final : public Messages {
 
  private:
   void WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
+  template <class Parts, class Forwarding>
+  void WriteConstantsAs(uint32_t slot, const PrimaryInfo& primary,
+                        std::span<const MemberInfo> chain);
+  template <class Parts, class Forwarding>
+  void EncodeAs(std::byte* base, uint64_t m, const Operation& operation, bool flush);
 
   SlotProgram program_;
   std::array<uint64_t, kMaxGroupSize> region_addr_{};

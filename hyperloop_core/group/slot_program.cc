@@ -56,4 +56,6 @@ void EncodeAckRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const Sg
   rnic::EncodeRead(wqe, PlainControl(qpn), primary.ack_addr, primary.ack_rkey, std::span(&sink, 1));
 }
 
+void EncodeAckNop(void* wqe, uint32_t qpn) { rnic::EncodeNop(wqe, PlainControl(qpn), 3); }
+
 }  // namespace hyperloop

@@ -1,6 +1,6 @@
 // The slot program of the offload datapath (HyperLoop §4.1): which WQEs stand in which ring of a
 // replica, and which bytes of a metadata message complete them. The member writes the constant
-// parts once, and the primary computes the varying parts of every operation.
+// parts once, and the primary computes the varying parts of every operation (patches.h).
 // docs/group-primitives.md has the picture and the reasons.
 //
 // Replica i of a group has three queue pairs. Every WQE is one 64 B block, and N slots fill each
@@ -34,6 +34,7 @@
 #include <span>
 
 #include "group/geometry.h"
+#include "group/patches.h"
 #include "group/result_area.h"
 #include "hyperloop/core/group.h"
 #include "rnic/wqe.h"
@@ -58,96 +59,12 @@ inline constexpr uint32_t kTailAck = 0, kTailFollow = 1;
 static_assert(kLocalBlocks <= kMaxSlotBlocks && kDownBlocks <= kMaxSlotBlocks);
 static_assert(kAckBlocks <= kMaxSlotBlocks);
 
-// --- patches: what a message carries for one replica
-
-// Spans start at byte 0 of a WQE, so that one patch covers the index and opcode (word 0) and what
-// follows them.
-struct HeadPatch {  // opmod, wqe_index, opcode
-  uint32_t word0;
-};
-struct WritePatch {  // all of WRITE with one SGE
-  mlx5_wqe_ctrl_seg control;
-  mlx5_wqe_raddr_seg remote;
-  mlx5_wqe_data_seg local;
-};
-struct CasPatch {  // all of CAS except where the original value goes
-  mlx5_wqe_ctrl_seg control;
-  mlx5_wqe_raddr_seg remote;
-  mlx5_wqe_atomic_seg operands;
-};
-struct EnablePatch {  // WAIT and SEND_EN up to their index; the object behind it stays
-  mlx5_wqe_ctrl_seg control;
-  uint32_t reserved[2];
-  uint32_t index;
-};
-static_assert(sizeof(HeadPatch) == 4 && sizeof(WritePatch) == 48 && sizeof(CasPatch) == 48);
-static_assert(sizeof(EnablePatch) == 28 && offsetof(EnablePatch, index) == 24);
-
-// The part that every replica has: local's slot, and up's slot of an earlier operation.
-struct CommonPatch {
-  WritePatch copy;
-  CasPatch cas;
-  HeadPatch read;
-  EnablePatch enable_down;
-  EnablePatch wait;
-  EnablePatch enable_local;
-};
-struct ForwardPatch {
-  CommonPatch common;
-  WritePatch write;
-  HeadPatch flush;
-  HeadPatch send;
-  EnablePatch enable_up;
-  // The RECV of each N/4-th slot scatters it to the doorbell record of up's RQ, that of another
-  // slot to the staging buffer. So it comes last.
-  uint32_t receive_counter;
-};
-// The same with FlushOrder::kPipelined: of `down`, then of `ack`.
-struct PipelinedPatch {
-  CommonPatch common;
-  WritePatch write;
-  HeadPatch send;
-  HeadPatch flush;
-  EnablePatch enable_ack;
-  EnablePatch wait_flush;
-  HeadPatch proof;
-  HeadPatch read;
-  EnablePatch enable_up;
-  uint32_t receive_counter;
-};
-struct TailPatch {
-  CommonPatch common;
-  HeadPatch ack;
-  EnablePatch follow;  // a READ has its remote address and rkey where SEND_EN has its index
-  uint32_t receive_counter;
-  uint32_t unused;  // not sent: makes the size a multiple of 8
-};
-inline constexpr uint32_t kForwardPatchBytes = 272;
-inline constexpr uint32_t kPipelinedPatchBytes = 336;
-inline constexpr uint32_t kTailPatchBytes = 220;
-static_assert(sizeof(CommonPatch) == 184 && offsetof(CommonPatch, cas) == 48);
-static_assert(offsetof(CommonPatch, read) == 96 && offsetof(CommonPatch, enable_down) == 100);
-static_assert(offsetof(CommonPatch, wait) == 128 && offsetof(CommonPatch, enable_local) == 156);
-static_assert(sizeof(ForwardPatch) == kForwardPatchBytes && offsetof(ForwardPatch, write) == 184);
-static_assert(offsetof(ForwardPatch, flush) == 232 && offsetof(ForwardPatch, send) == 236);
-static_assert(offsetof(ForwardPatch, enable_up) == 240 &&
-              offsetof(ForwardPatch, receive_counter) == 268);
-static_assert(sizeof(PipelinedPatch) == kPipelinedPatchBytes);
-static_assert(offsetof(PipelinedPatch, send) == 232 && offsetof(PipelinedPatch, flush) == 236);
-static_assert(offsetof(PipelinedPatch, enable_ack) == 240);
-static_assert(offsetof(PipelinedPatch, wait_flush) == 268);
-static_assert(offsetof(PipelinedPatch, proof) == 296 && offsetof(PipelinedPatch, read) == 300);
-static_assert(offsetof(PipelinedPatch, enable_up) == 304);
-static_assert(offsetof(PipelinedPatch, receive_counter) == 332);
-static_assert(offsetof(TailPatch, ack) == 184 && offsetof(TailPatch, follow) == 188);
-static_assert(offsetof(TailPatch, receive_counter) == kTailPatchBytes - 4);
-
 // Staging buffer of a slot: what a RECV brings beyond the replica's own patch. The 4 bytes before
 // the result area take the receive counter in slots whose RECV does not scatter it to the doorbell
 // record.
 inline constexpr uint32_t kStagingCounter = 4;
 inline constexpr uint32_t kStagingResult = 8;
-inline constexpr uint32_t kMaxReceiveSges = 16;  // a RQ stride of 256 B
+inline constexpr uint32_t kMaxReceiveSges = 28;  // a RQ stride of 512 B
 
 // When a hop's flush takes place, and how its proof reaches the primary
 // (docs/group-primitives.md, section 6).
@@ -199,8 +116,9 @@ struct SlotProgram {
 
   // Until `order` is decided: at most.
   uint32_t patch_bytes(uint32_t position) const {
-    if (geometry.is_tail(position)) return kTailPatchBytes;
-    return order == FlushOrder::kHopByHop ? kForwardPatchBytes : kPipelinedPatchBytes;
+    if (pipelined())
+      return geometry.is_tail(position) ? sizeof(TailPatch<FieldParts>) : sizeof(PipelinedPatch);
+    return geometry.is_tail(position) ? sizeof(TailPatch<WholeParts>) : sizeof(ForwardPatch);
   }
   // Bytes of the patches behind the result area in the message that replica `position` receives.
   uint32_t later_patch_bytes(uint32_t position) const;
@@ -231,6 +149,8 @@ void EncodeLocalCas(void* wqe, uint32_t qpn, const MemberInfo& member, const rni
 void EncodeDownWrite(void* wqe, uint32_t qpn, const MemberInfo& member, const MemberInfo& next);
 // The READ that shows that an earlier WRITE_IMM to the ack area is acknowledged.
 void EncodeAckRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const rnic::Sge& sink);
+// A NOP of the same size, for the slots that have no such READ.
+void EncodeAckNop(void* wqe, uint32_t qpn);
 // The control fields of a WQE that has no fence, and of one that waits for the READs before it.
 rnic::WqeControl PlainControl(uint32_t qpn);
 rnic::WqeControl FencedControl(uint32_t qpn);

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "support/must.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -19,7 +20,7 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       SlotProgram program = SlotProgram::For(geometry);
       // Re-arming and result included.
       program.order = FlushOrder::kPipelined;
-      EXPECT_LE(program.message_bytes(0), 360u * group_size);
+      EXPECT_LE(program.message_bytes(0), 150u * group_size);
       program.order = FlushOrder::kHopByHop;
       EXPECT_LE(program.message_bytes(0), 300u * group_size);
       // RECV m re-arms slot m + lookahead, which slot m enables, so the patch comes just in time.
@@ -30,9 +31,22 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
           << "a forced flush between a slot's use and its next";
       EXPECT_GE(geometry.slots - window - 1, geometry.slots / 4)
           << "a READ of the ack area between a slot's use and its next";
-      EXPECT_EQ(program.message_bytes(group_size - 1), kTailPatchBytes + ResultBytes(group_size));
+      EXPECT_EQ(program.message_bytes(group_size - 1),
+                program.patch_bytes(group_size - 1) + ResultBytes(group_size));
     }
   }
+}
+
+// docs/group-primitives.md states these bytes.
+TEST(SlotProgramTest, MessagesOfAGroupOfThreeAreAsLongAsDocumented) {
+  const auto bytes = [](FlushOrder order) {
+    SlotProgram program = SlotProgram::For(Must(GroupGeometry::For(Datapath::kOffload, 3, 64, 0)));
+    program.order = order;
+    return std::vector<uint32_t>{program.message_bytes(0), program.message_bytes(1),
+                                 program.message_bytes(2)};
+  };
+  EXPECT_EQ(bytes(FlushOrder::kHopByHop), (std::vector<uint32_t>{820, 548, 276}));
+  EXPECT_EQ(bytes(FlushOrder::kPipelined), (std::vector<uint32_t>{390, 264, 138}));
 }
 
 // Two proofs in one place would each count as the other.

@@ -221,7 +221,7 @@ std::string SetMetricsFile(std::string_view value, StoreOptions* options) {
   return SetText<&StoreOptions::metrics_file, kMaxText>(value, options);
 }
 
-constexpr uint64_t kKiB = 1ull << 10, kMiB = 1ull << 20, kGiB = 1ull << 30;
+constexpr uint64_t kKiB = 1ull << 10, kGiB = 1ull << 30;
 
 std::string SetRegionSize(std::string_view value, StoreOptions* options) {
   if (value == "0") {

@@ -114,7 +114,7 @@ struct GroupOptions {
 // protocol, which refuses other releases before anything is changed. Connect checks every field of
 // what it is given.
 struct MemberInfo {
-  uint32_t version = 3;
+  uint32_t version = 4;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t region_addr = 0;
@@ -131,7 +131,7 @@ struct MemberInfo {
   uint64_t rnic = 0;  // rnic::Device::rnic
 };
 struct PrimaryInfo {
-  uint32_t version = 3;
+  uint32_t version = 4;
   uint32_t down_qpn = 0, ack_qpn = 0;  // towards the first replica; from the last
   uint32_t group_size = 0;
   std::array<uint8_t, 16> gid{};
