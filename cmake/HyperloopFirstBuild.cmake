@@ -1,7 +1,6 @@
 # HYPERLOOP_FIRST_BUILD halves the time of a build from nothing (scripts/quickstart), most of which is reading headers. The
-# libraries read those of the standard library once each, and the commands of hyperloopctl are compiled together, because
-# each would compile the parser of command lines anew. Later builds take longer for it, and ccache keeps none of it.
-option(HYPERLOOP_FIRST_BUILD "precompiled headers and compiling together, for a build from nothing" OFF)
+# libraries read those of the standard library once each. Later builds take longer for it, and ccache keeps none of it.
+option(HYPERLOOP_FIRST_BUILD "precompiled headers, for a build from nothing" OFF)
 
 # hyperloop_precompile(TARGET [HEADER…]): the headers of the standard library, and HEADERs of other projects.
 function(hyperloop_precompile TARGET)
@@ -16,5 +15,4 @@ function(hyperloop_first_build)
     hyperloop_precompile(${library})
   endforeach()
   hyperloop_precompile(hyperloop_plugin <rocksdb/file_system.h>)
-  set_target_properties(hyperloopctl PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
