@@ -4,14 +4,47 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "support/log_lines.h"
 #include "support/must.h"
 #include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+// The disk cannot read this byte of the files whose names begin so.
+struct BadSector {
+  std::string name;
+  off_t at = 0;
+};
+BadSector g_bad_sector;
+
+bool Covers(const BadSector& sector, int fd, size_t size, off_t offset) {
+  if (sector.name.empty() || sector.at < offset || sector.at >= offset + static_cast<off_t>(size))
+    return false;
+  std::error_code error;
+  const std::filesystem::path path =
+      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error);
+  return path.filename().string().starts_with(sector.name);
+}
+
+}  // namespace
+}  // namespace hyperloop
+
+// The pread of this program, FileStore's too.
+extern "C" ssize_t pread(int fd, void* out, size_t size, off_t offset) {
+  if (hyperloop::Covers(hyperloop::g_bad_sector, fd, size, offset)) {
+    errno = EIO;
+    return -1;
+  }
+  return syscall(SYS_pread64, fd, out, size, offset);
+}
 
 namespace hyperloop {
 namespace {
@@ -96,6 +129,19 @@ TEST_F(FileScrubTest, ADamagedFileIsSetAsideAndNamed) {
     std::filesystem::remove(store_->directory() + "/" + entry);
   Pass();
   EXPECT_EQ(scrub_.aside(), "");
+}
+
+TEST_F(FileScrubTest, AFileThatTheDiskCannotReadIsSetAsideAndNamed) {
+  const WholeFile sound = Keep("000007.sst", std::string(100'000, 'x'));
+  Keep("000009.sst", std::string(3'000'000, 'y'));
+  g_bad_sector = {"000009.sst", 2'000'000};
+  Pass();
+  g_bad_sector = {};
+  EXPECT_THAT(Held(), ElementsAre(sound));
+  ASSERT_EQ(log_.lines().size(), 1u);
+  EXPECT_THAT(log_.lines()[0], HasSubstr("the disk cannot read"));
+  EXPECT_THAT(log_.lines()[0], HasSubstr("set aside as " + store_->directory()));
+  EXPECT_THAT(scrub_.aside(), HasSubstr("000009.sst"));
 }
 
 TEST_F(FileScrubTest, ACallReadsNoMoreThanItsBudget) {
