@@ -81,11 +81,10 @@ Status Walk(std::span<const std::byte> image, const RegionInfo& info, uint64_t k
     RecordView view;
     const RecordCheck check =
         left == 0 ? RecordCheck::kNone : ParseRecord(ring.subspan(at), info, &view);
-    if (check == RecordCheck::kNone || !Continues(view.header, state.tail) ||
-        AlignRecord(view.header.length) > left) {
-      break;
-    }
-    if (check == RecordCheck::kMalformed) {
+    if (check == RecordCheck::kNone || !Continues(view.header, state.tail)) break;
+    // No primary writes over the records behind the head: such a record would only end the log here
+    // and not where the log begins anew.
+    if (check == RecordCheck::kMalformed || AlignRecord(view.header.length) > left) {
       return Corruption("record " + std::to_string(view.header.seq) + " at region offset " +
                         std::to_string(kJournalOffset + at) +
                         " passes its checksum but holds impossible values");

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
@@ -53,6 +54,22 @@ struct Writer {
     tail = {spec.seq, spec.epoch, tail.position + AlignRecord(length), h.crc};
   }
   void PutNext() { Put(Next()); }
+  // A record without content that takes the rest of the ring.
+  void PutPad() {
+    RecordHeader h{};
+    h.magic = region.info.record_magic;
+    h.prev_crc = tail.crc;
+    h.type = static_cast<uint8_t>(RecordType::kPad);
+    h.epoch = 1;
+    h.seq = tail.seq + 1;
+    h.length = static_cast<uint32_t>(region.info.geometry.journal_end() - Offset());
+    h.file_slot = kNoSlot;
+    std::vector<std::byte> record(sizeof h);
+    std::memcpy(record.data(), &h, sizeof h);
+    h.crc = RecordCrc(record.data(), sizeof h, region.info.seed);
+    std::memcpy(&region.bytes[Offset()], &h, sizeof h);
+    tail = {h.seq, 1, tail.position + h.length, h.crc};
+  }
   Result<LogState> Scan(uint64_t known_acked = 0) const {
     return ScanLog(region.bytes, region.info, known_acked);
   }
@@ -129,6 +146,26 @@ TEST(LogScan, OlderLapDoesNotPass) {
   for (int i = 0; i < 5; ++i) put();
   EXPECT_EQ(w.Scan()->records, 5u);
   EXPECT_EQ(w.Scan()->tail, w.tail);
+}
+
+TEST(LogScan, ARecordThatReachesOverTheHeadIsNoEndOfTheLog) {
+  Writer w;
+  const auto put = [&] {
+    auto spec = w.Next();
+    spec.payload = 170;  // 256 B a record
+    spec.acked = 0;
+    w.Put(spec);
+  };
+  const uint64_t per_lap = w.region.info.geometry.journal_size / 256;
+  for (uint64_t i = 0; i < per_lap / 2; ++i) put();
+  WriteHead(w.region.bytes, w.region.info, w.tail);
+  for (uint64_t i = 0; i < per_lap - 1; ++i) put();
+  ASSERT_EQ(w.Scan()->tail, w.tail) << "256 B are left before the head";
+  const LogCursor end = w.tail;
+  w.PutPad();
+  EXPECT_THAT(w.Scan(), StatusIs(Code::kCorruption, testing::HasSubstr("holds impossible values")));
+  WriteHead(w.region.bytes, w.region.info, end);
+  EXPECT_OK(w.Scan()) << "there is room for it behind this head";
 }
 
 TEST(LogScan, TornAtAnyByteGivesThePrefix) {

@@ -76,8 +76,8 @@ Status ReplicaHandle::ConnectMember(const Ownership& own, const PrimaryInfo& pri
   auto request = OwnerRequest<control::ConnectMemberRequestT>(own);
   request.primary.resize(sizeof(primary));
   std::memcpy(request.primary.data(), &primary, sizeof(primary));
-  request.chain.resize(chain.size_bytes());
-  std::memcpy(request.chain.data(), chain.data(), chain.size_bytes());
+  const auto* const members = reinterpret_cast<const uint8_t*>(chain.data());
+  request.chain.assign(members, members + chain.size_bytes());
   return Call<control::DoneT>(request, slow_timeout()).status();
 }
 

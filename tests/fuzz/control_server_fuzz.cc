@@ -362,8 +362,8 @@ class Peers {
     }
     if (const auto* hello = As<HelloRequestT>(request)) {
       HelloReplyT reply;
-      std::memcpy(&reply.region_size, hello->owner_id.data(),
-                  std::min(hello->owner_id.size(), sizeof reply.region_size));
+      const size_t bytes = std::min(hello->owner_id.size(), sizeof reply.region_size);
+      std::copy_n(hello->owner_id.begin(), bytes, reinterpret_cast<uint8_t*>(&reply.region_size));
       return MakeBody(std::move(reply));
     }
     if (const auto* checksums = As<ChecksumsRequestT>(request)) {
