@@ -524,7 +524,7 @@ Status Journal::WriteHeadIfExecuted() {
   if (!persisted.ok()) return Break(persisted);
   auto ticket = SubmitWrite({offset, sizeof(block)});
   if (!ticket.ok()) return ticket.status();
-  next_head_ticket_ = *ticket;  // 0: the group was brought back, and its head is at the tail
+  next_head_ticket_ = *ticket;  // 0: the group was brought back, with this head
   return {};
 }
 

@@ -23,7 +23,8 @@
 // passes append records, one kStatements record states the sizes and map entries that result from
 // them. A redo that begins between an append record and its statement may find the statement
 // executed already, and then derives wrong values. That does no harm, because it also redoes the
-// statement, which sets the right ones.
+// statement, which sets the right ones. The records that the journal finds need no statement: every
+// member has what redo derived from them.
 //
 // When the group fails, a call does not fail at once. The journal asks `recover` for a group that
 // works again and whose members hold everything that was ever written here. With such a group the
@@ -52,7 +53,7 @@
 namespace hyperloop {
 
 // What `recover` returns: a group whose members' regions equal the journal's own. Every record is
-// executed, and the head is at the tail.
+// executed, but the head may lie behind.
 struct Recovered {
   Group* group = nullptr;
   LogState log;

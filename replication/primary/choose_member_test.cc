@@ -91,8 +91,8 @@ TEST(ChooseTest, AnUnservedEpochWithoutASoundLogGivesWayToTheOneBefore) {
   EXPECT_THAT(ChooseMember(lone, true), StatusIs(Code::kCorruption));
 }
 
-// Three takings were cut short: one installed epoch 3 at r0, a later one made r1's log equal to
-// that of a member that does not answer now, and longer than r0's, and installed nothing at r1.
+// The last record of r0's log is damaged. The taking that installed epoch 3 there, and not at r1,
+// had made both logs equal before.
 TEST(ChooseTest, AnUnservedEpochGivesWayToALongerLogThatIsKnownToBeKept) {
   std::vector<MemberContent> members = {Member("r0", 3, 82, 82), Member("r1", 2, 83, 83)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));

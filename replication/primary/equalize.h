@@ -27,7 +27,7 @@ inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own);
 
 // Makes every replica's region equal to `own`, in the ranges `in_use` (RangesInUse). `log`: the log
-// in `own`'s ring, from the head before it was moved.
+// in `own`'s ring.
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
                   std::span<const std::byte> own, std::span<const Range> in_use,
                   const RegionInfo& info, const LogState& log);

@@ -150,7 +150,7 @@ class Session {
   FailureRules Rules() const { return RulesOf(options_); }
   std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
   bool IsMember(const ReplicaHandle& replica) const;
-  // Moves the head of the own region to its tail, and makes all members equal to the own region.
+  // Makes all members equal to the own region, which is redone.
   Status PushOwn();
   // Installs `next`, whose replicas are the members, at all of them. `lasting`: even if this owner
   // never serves.

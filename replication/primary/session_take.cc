@@ -265,17 +265,15 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> me
   return MakeSound(own, info_, names, {names.size(), equal, fetch});
 }
 
+// The log's head stays where it was. A head says that what lies before it is kept, and that is true
+// only once the configuration is installed.
 Status Session::PushOwn() {
   const auto own = pool_->region();
-  const LogState found = log_state_;
-  if (!(found.tail == found.head.cursor)) WriteHead(own, info_, found.tail);
   HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(own, info_));
   const std::vector<Range> in_use = RangesInUse(info_.geometry, table.map);
   for (const Range& range : in_use)
     HL_RETURN_IF_ERROR(pool_->media().Persist(own.data() + range.offset, range.size));
-  HL_RETURN_IF_ERROR(PushRegion(members_, own_, own, in_use, info_, found));
-  HL_ASSIGN_OR_RETURN(log_state_.head, ReadHead(own, info_));
-  return {};
+  return PushRegion(members_, own_, own, in_use, info_, log_state_);
 }
 
 // The regions are equal already, and nobody has served since.

@@ -671,9 +671,9 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserve
   }
   if (best == nullptr)
     return Corruption(Text("no replica of epoch ", newest, " has a sound log", damaged));
-  // A taking that was cut short may have made a longer log durable on a member, without installing
-  // its epoch there. Both logs hold what was acknowledged before the newest epoch, and nothing was
-  // acknowledged since.
+  // The end of the newest log may be damaged so that its own bytes do not show it. The members of
+  // the epoch before, too, held all that was acknowledged when the newest one was installed, and
+  // nothing was acknowledged since.
   if (best->content.last_seq < choice.known_acked && unserved && before != 0) {
     const MemberContent* const longer = BestOf(members, before);
     if (longer != nullptr && longer->content.last_seq >= choice.known_acked) best = longer;

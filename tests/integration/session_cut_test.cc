@@ -9,6 +9,26 @@ namespace {
 
 class SessionCutTest : public SessionFixture {
  protected:
+  static void RemoveLastRecord(std::span<std::byte> region) {
+    const RegionInfo info = ParseSuperblock(region, region.size()).value();
+    uint64_t last = 0;
+    ASSERT_OK(ScanLog(region, info, 0, [&](const RecordView&, uint64_t at) {
+      last = at;
+      return Status();
+    }));
+    std::fill_n(region.data() + kJournalOffset + last, sizeof(RecordHeader), std::byte{0});
+  }
+  // An opening dies before the `number`-th replica that it reaches has installed its epoch.
+  void ExpectCutAtInstall(int number) {
+    LoseOnce(Body::InstallRequest, number);
+    lost_ = Body::ReleaseRequest;
+    auto store = Opened();
+    ASSERT_NE(store, nullptr);
+    TakeResult result;
+    EXPECT_THAT(store->Take(Request(), &result), StatusIs(Code::kUnavailable));
+    store.reset();
+    lost_ = Body::NONE;
+  }
   void ExpectFormerListOpensOrIsRefused(const std::string& content) {
     auto store = Opened();
     ASSERT_NE(store, nullptr);
@@ -184,6 +204,43 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(Hello(i).installed_epoch, before + 3 * control::kMaxEpochStep + 1);
   }
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// Of three replicas 0 and 1 lack the last record. An opening with these two installs its epoch at
+// replica 0 alone. Then one with the other two makes replica 1's log as long as that of replica 2.
+// What neither of them served is not taken for acknowledged, though all processes start anew.
+TEST_F(SessionCutTest, WhatACutOpeningMadeLongerIsNotTakenForAcknowledged) {
+  std::string all;
+  {
+    auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(1));
+    ASSERT_NE(store, nullptr);
+    TakeResult result;
+    ASSERT_OK(store->Take(Request(), &result));
+    pairing_ = result.pairing;
+    const auto file = store->Create("f");
+    ASSERT_OK(file);
+    ASSERT_OK(AppendDurably(*store, *file, all = "acknowledged;"));
+    ASSERT_OK(AppendDurably(*store, *file, "not acknowledged;"));
+    // It does not close orderly: its queues end, and nothing else gets through.
+    requests_ = 0;
+    cut_ = 1;
+    EndQueues(0);
+  }
+  cut_ = INT32_MAX;
+  for (const size_t i : {0, 1}) RemoveLastRecord(replicas_[i]->region());
+  without_some_ = true;
+  Stop(2);
+  ExpectCutAtInstall(2);
+  EXPECT_GT(Hello(0).installed_epoch, Hello(1).installed_epoch);
+  Stop(0);
+  StartAgain(2);
+  ExpectCutAtInstall(1);
+  StartAgain(0);
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), all);
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }

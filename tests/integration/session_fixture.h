@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <mutex>
 
@@ -91,6 +92,20 @@ class SessionFixture : public testing::Test {
     until_lost_ = number;
   }
 
+  void Stop(size_t i) {
+    stopped_[i] = replicas_[i]->address();
+    replicas_[i].reset();
+  }
+  // At the address that the replica had.
+  void StartAgain(size_t i) {
+    const Result<control::Endpoint> at = control::ParseEndpoint(stopped_[i]);
+    ASSERT_OK(at);
+    replicas_[i] = StartReplica(static_cast<int>(i), at->port);
+    ASSERT_NE(replicas_[i], nullptr);
+  }
+  std::array<std::string, 3> stopped_;  // the addresses
+
+  bool without_some_ = false;  // on_replica_failure=continue
   size_t listed_ = 3;  // so many of the replicas, the first ones, are listed when a store opens
   std::string add_replica_, remove_replica_;  // the options
   std::vector<std::string> given_up_;         // listed too; see StoreOptions
@@ -101,7 +116,9 @@ class SessionFixture : public testing::Test {
     StoreOptions options;
     options.connect_timeout = connect;
     options.ack_timeout = ack;
-    for (size_t i = 0; i < listed_; ++i) options.replicas.push_back(replicas_[i]->address());
+    for (size_t i = 0; i < listed_; ++i)
+      options.replicas.push_back(replicas_[i] != nullptr ? replicas_[i]->address() : stopped_[i]);
+    if (without_some_) options.on_replica_failure = OnReplicaFailure::kContinue;
     options.replicas.insert(options.replicas.end(), given_up_.begin(), given_up_.end());
     options.given_up = given_up_;
     options.add_replica = add_replica_;
