@@ -122,6 +122,14 @@ TEST(ChooseTest, SourcesThatAreEqualComeFirst) {
   EXPECT_EQ(order.equal, 2u);
 }
 
+// What they executed may not be in the chosen log.
+TEST(ChooseTest, LongerAndDamagedLogsAreCut) {
+  const std::vector<MemberContent> members = {Member("r0", 2, 100), Member("r1", 1, 101),
+                                              Member("r2", 1, 99), Member("r3", 2, 0, 0, "damaged"),
+                                              Member("r4", 2, 100)};
+  EXPECT_EQ(CutLogs({0, 0}, members), (std::vector<bool>{false, true, false, true, false}));
+}
+
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
   std::vector<MemberContent> members = {Member("r0", 2, 80, 95)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));

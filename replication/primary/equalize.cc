@@ -9,12 +9,9 @@
 namespace hyperloop {
 namespace {
 
-// The stages of sending, in their order. Each is done on all members before the next one begins.
-enum Stage { kRing, kApplied, kHead, kStages };
-
-Stage StageOf(uint64_t offset, const RegionGeometry& geometry) {
-  if (offset >= geometry.journal_end()) return kApplied;
-  return offset >= kHeadOffsets[0] && offset < kLockOffset ? kHead : kRing;
+PushPart PartOf(uint64_t offset, const RegionGeometry& geometry) {
+  if (offset >= geometry.journal_end()) return PushPart::kApplied;
+  return offset >= kHeadOffsets[0] && offset < kLockOffset ? PushPart::kHead : PushPart::kRing;
 }
 
 std::vector<uint64_t> OwnChecksums(std::span<const std::byte> own, const Range& range) {
@@ -54,9 +51,9 @@ Result<RegionInfo> ReadInfo(ReplicaHandle& replica) {
 }
 
 Status PushRanges(ReplicaHandle& replica, std::span<const std::byte> own,
-                  std::span<const Range> ranges, Stage stage, const RegionGeometry& geometry) {
+                  std::span<const Range> ranges, PushPart part, const RegionGeometry& geometry) {
   for (const Range& range : ranges) {
-    if (StageOf(range.offset, geometry) != stage) continue;
+    if (PartOf(range.offset, geometry) != part) continue;
     HL_RETURN_IF_ERROR(replica.remote_access().Write(replica.region(), range.offset,
                                                      own.subspan(range.offset, range.size)));
     HL_RETURN_IF_ERROR(replica.remote_access().Flush(replica.region(), range.offset));
@@ -73,6 +70,20 @@ Status PushLockWord(ReplicaHandle& replica, std::span<const std::byte> own) {
 }
 
 }  // namespace
+
+std::vector<PushStep> PushOrder(const std::vector<bool>& cut) {
+  std::vector<PushStep> order;
+  const auto add = [&](PushPart part, auto of) {
+    for (size_t i = 0; i < cut.size(); ++i)
+      if (of(i)) order.push_back({part, i});
+  };
+  const auto all = [](size_t) { return true; };
+  add(PushPart::kRing, [&](size_t i) { return !cut[i]; });
+  add(PushPart::kApplied, all);
+  add(PushPart::kRing, [&](size_t i) { return cut[i]; });
+  add(PushPart::kHead, all);
+  return order;
+}
 
 // The files that the log's records lead to, and not those in the table as it is, say which extents
 // are read: what redo does not write itself was executed on the replica, in an extent that its file
@@ -97,7 +108,7 @@ Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<
 
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
                   std::span<const std::byte> own, std::span<const Range> in_use,
-                  const RegionInfo& info, const LogState& log) {
+                  const RegionInfo& info, const LogState& log, const std::vector<bool>& cut) {
   std::vector<std::vector<Range>> differing(replicas.size());
   for (const Range& range : in_use) {
     const std::vector<uint64_t> ours = OwnChecksums(own, range);
@@ -105,12 +116,9 @@ Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own
       HL_RETURN_IF_ERROR(FindDiffering(*replicas[i], own_epoch, range, ours, &differing[i]));
   }
   for (std::vector<Range>& ranges : differing) ranges = ResyncOrder(ranges, info, log);
-  for (int stage = 0; stage < kStages; ++stage) {
-    for (size_t i = 0; i < replicas.size(); ++i) {
-      HL_RETURN_IF_ERROR(
-          PushRanges(*replicas[i], own, differing[i], static_cast<Stage>(stage), info.geometry)
-              .WithContext(Text("equalising ", replicas[i]->name())));
-    }
+  for (const auto& [part, i] : PushOrder(cut)) {
+    HL_RETURN_IF_ERROR(PushRanges(*replicas[i], own, differing[i], part, info.geometry)
+                           .WithContext(Text("equalising ", replicas[i]->name())));
   }
   for (ReplicaHandle* replica : replicas) {
     HL_RETURN_IF_ERROR(

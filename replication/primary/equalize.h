@@ -5,9 +5,9 @@
 // as the journal and the files are large, and not the region. The journal's ring is made equal as a
 // whole: a stale record behind the log's end could otherwise continue one member's log alone.
 //
-// A crash at any point leaves each member with a log that holds every acknowledged record: rings
-// are equalised on all members before applied bytes on any, heads come last, and each range is
-// durable before the next is sent.
+// A crash at any point leaves each member with a log that holds every acknowledged record, and with
+// applied bytes that redo of this log makes right (PushOrder). Each range is durable before the
+// next one is sent.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,23 @@ inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 // or file table is damaged.
 Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own);
 
+// The parts of a region that are sent one after the other.
+enum class PushPart { kRing, kApplied, kHead };
+struct PushStep {
+  PushPart part;
+  size_t member;
+};
+// The order in which the parts are sent. A member may have executed records that no acknowledgement
+// ever confirmed. As long as they are in its ring, redo completes them. So a member whose log is
+// `cut`, because it has records that the new log lacks, keeps its ring until its applied bytes are
+// those of the new log. The ring of every other member comes before applied bytes of records that
+// the member has not. Heads come last.
+std::vector<PushStep> PushOrder(const std::vector<bool>& cut);
+
 // Makes every replica's region equal to `own`, in the ranges `in_use` (RangesInUse). `log`: the log
-// in `own`'s ring.
+// in `own`'s ring. `cut`: as PushOrder's, of each replica.
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
                   std::span<const std::byte> own, std::span<const Range> in_use,
-                  const RegionInfo& info, const LogState& log);
+                  const RegionInfo& info, const LogState& log, const std::vector<bool>& cut);
 
 }  // namespace hyperloop

@@ -150,8 +150,8 @@ class Session {
   FailureRules Rules() const { return RulesOf(options_); }
   std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
   bool IsMember(const ReplicaHandle& replica) const;
-  // Makes all members equal to the own region, which is redone.
-  Status PushOwn();
+  // Makes all members equal to the own region, which is redone. `cut`: as CutLogs; empty: none is.
+  Status PushOwn(std::vector<bool> cut = {});
   // Installs `next`, whose replicas are the members, at all of them. `lasting`: even if this owner
   // never serves.
   Status InstallAll(Configuration next, bool lasting = false);

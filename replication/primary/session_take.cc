@@ -267,13 +267,14 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> me
 
 // The log's head stays where it was. A head says that what lies before it is kept, and that is true
 // only once the configuration is installed.
-Status Session::PushOwn() {
+Status Session::PushOwn(std::vector<bool> cut) {
+  cut.resize(members_.size());
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(own, info_));
   const std::vector<Range> in_use = RangesInUse(info_.geometry, table.map);
   for (const Range& range : in_use)
     HL_RETURN_IF_ERROR(pool_->media().Persist(own.data() + range.offset, range.size));
-  return PushRegion(members_, own_, own, in_use, info_, log_state_);
+  return PushRegion(members_, own_, own, in_use, info_, log_state_, cut);
 }
 
 // The regions are equal already, and nobody has served since.
@@ -373,7 +374,7 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   times_.Begin("judging");
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   times_.Begin("equalising");
-  return PushOwn();
+  return PushOwn(CutLogs(choice, sealed));
 }
 
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {

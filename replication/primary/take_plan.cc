@@ -716,6 +716,14 @@ SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> memb
   return out;
 }
 
+std::vector<bool> CutLogs(const Choice& choice, std::span<const MemberContent> members) {
+  const uint64_t last = members[choice.index].content.last_seq;
+  std::vector<bool> cut;
+  for (const MemberContent& each : members)
+    cut.push_back(!each.content.log_error.empty() || each.content.last_seq > last);
+  return cut;
+}
+
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members) {
   std::vector<std::string> lines;
   for (const MemberContent& each : members) {

@@ -172,6 +172,9 @@ struct SourceOrder {
   size_t equal = 0;
 };
 SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> members);
+// For each member whether its log is damaged, or has records that the chosen one's lacks. The
+// member may have executed such records, and only its own log says so.
+std::vector<bool> CutLogs(const Choice& choice, std::span<const MemberContent> members);
 // Returns one line for each damage of each member.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 
