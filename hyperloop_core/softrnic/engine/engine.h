@@ -28,6 +28,7 @@
 namespace hyperloop::softrnic {
 
 class Flusher;
+class Pacer;
 class PersistenceModel;
 
 using ContextId = uint32_t;
@@ -93,6 +94,9 @@ struct EngineOptions {
   // A steady clock in nanoseconds, for timers: of requests without an answer, and of links. Null:
   // the system's.
   std::function<uint64_t()> now_ns = nullptr;
+  // Not null: the queues run one WQE at a time, in the order and at the times that it names, for a
+  // model of a device; outlives the engine. Not together with the adversarial modes.
+  Pacer* pacer = nullptr;
   // Receives of at most 32 B land in the CQE and not in the receive's memory, as on mlx5 by
   // default. Tests show with it what that does to a queue that a receive is to rewrite.
   bool scatter_to_cqe = false;

@@ -89,7 +89,8 @@ struct Engine::Impl {
   Links links{traffic, link_work, remote_requester, remote_responder, asks, services, turn};
   Control control{options, clients, keys, cqs, durability, life, services};
   // Whether the engine runs by single steps of `schedule`.
-  const bool slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
+  const bool slow =
+      deferred || options.schedule == EngineOptions::Schedule::kRandom || options.pacer != nullptr;
 };
 
 }  // namespace hyperloop::softrnic

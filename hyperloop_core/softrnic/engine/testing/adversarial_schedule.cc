@@ -6,8 +6,23 @@
 #include <vector>
 
 #include "softrnic/engine/bytes.h"
+#include "softrnic/engine/pacer.h"
 
 namespace hyperloop::softrnic {
+namespace {
+
+Pacer::Queue PacedQueue(const Qp& qp) {
+  const size_t block = qp.send.consumer & qp.send.fetch_mask;
+  return {.qpn = qp.qpn,
+          .managed = (qp.flags & kQpSlaveSend) != 0,
+          .remote = qp.peer.remote != nullptr,
+          .ready = qp.ready,
+          .consumer = qp.send.consumer,
+          .producer = qp.send.producer,
+          .wqe = qp.send.fetch + block * rnic::kWqebbBytes};
+}
+
+}  // namespace
 
 bool AdversarialSchedule::Step() {
   if (dice_.Pick(2) == 0) doorbells_.Collect();
@@ -31,6 +46,7 @@ void AdversarialSchedule::RereadReceiveCounters() {
 }
 
 bool AdversarialSchedule::StepOnce() {
+  if (options_.pacer != nullptr) return StepPaced();
   struct Choice {
     Qp* qp;
     enum { kRun, kDeliver, kAcknowledge, kRetransmit } what;
@@ -74,6 +90,29 @@ bool AdversarialSchedule::StepOnce() {
         Retransmit(qp);
         continue;  // so that a client that steps until nothing happens ends
     }
+    keys_.ForgetFault();
+    return true;
+  }
+}
+
+bool AdversarialSchedule::StepPaced() {
+  Pacer& pacer = *options_.pacer;
+  const auto look = [&pacer](const Qp& qp) { pacer.Look(PacedQueue(qp)); };
+  for (;;) {
+    qps_.ForEach(look);
+    Qp* first = nullptr;
+    uint64_t runs_at = 0;
+    ready_.ForEach([&](Qp& qp) {
+      const uint64_t at = pacer.RunsAt(PacedQueue(qp));
+      if (first == nullptr || at < runs_at) first = &qp, runs_at = at;
+    });
+    if (first == nullptr || !pacer.Begin(PacedQueue(*first), runs_at)) return false;
+    const uint16_t consumer = first->send.consumer;
+    ready_.Remove(*first);
+    const size_t steps = requester_.RunQueue(*first, 1);
+    pacer.End(first->send.consumer != consumer);
+    qps_.ForEach(look);
+    if (steps == 0) continue;  // it had nothing to run
     keys_.ForgetFault();
     return true;
   }

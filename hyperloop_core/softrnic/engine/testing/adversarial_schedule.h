@@ -1,6 +1,6 @@
-// AdversarialSchedule, for tests: runs the engine one step at a time. A random schedule chooses the
-// step by chance among all that could happen next; any other schedule takes the first one that it
-// finds.
+// AdversarialSchedule, for tests and models: runs the engine one step at a time. A random schedule
+// chooses the step by chance among all that could happen next, a Pacer by its clock; any other
+// schedule takes the first one that it finds.
 //
 // A step is one WQE of a queue. With deferred delivery it is also the delivery of a queue's oldest
 // request without an answer, the acknowledgement of its oldest answer, or a WQE that is fetched
@@ -43,6 +43,7 @@ class AdversarialSchedule {
  private:
   void RereadReceiveCounters();
   bool StepOnce();
+  bool StepPaced();
   void Retransmit(Qp& qp);
 
   const EngineOptions& options_;
