@@ -1,8 +1,9 @@
 // Which member's content a taking makes the group's, and who mends its damage.
+#include "primary/choose_member.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "primary/take_plan.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

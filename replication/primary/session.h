@@ -34,6 +34,7 @@
 #include "primary/absent_watch.h"
 #include "primary/bulk_connection.h"
 #include "primary/bulk_lane.h"
+#include "primary/choose_member.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
 #include "primary/look.h"

@@ -142,40 +142,8 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
 Status CheckPairing(const TakeRequest& request, const StoreOptions& options, const Uuid& group,
                     const Binding& binding, size_t files);
 
-// A member's report on its own region, before or after it was sealed.
-struct MemberContent {
-  std::string name;
-  control::ContentT content;
-  bool joins = false;  // it is not of the recorded configuration
-};
-struct Choice {
-  size_t index = 0;
-  uint64_t known_acked = 0;  // its log must reach at least this far
-};
-// Chooses the member whose log reaches farthest, among those that installed the newest epoch and
-// have a sound log. If none of them has, or none that reaches the last record that any member knows
-// to be kept, and that epoch is `unserved`, the members of the epoch before it that do not join
-// take their place: whoever installed the newest epoch had made them equal to its members before,
-// and a taking that was cut short may have made their log longer since. Members whose logs are
-// equal have equal bytes wherever their checksums are right, so the least damaged one of them is
-// chosen. kCorruption: no such log reaches the last record that any member, however damaged or old,
-// knows to be acknowledged.
-Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved);
 // Checks that `logged`, the newest configuration in the log, names the replicas that the nodes have
 // recorded, unless a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
-// The members in the order in which sound bytes are asked of them.
-struct SourceOrder {
-  std::vector<size_t> indices;
-  // So many of them, from the first on, installed the chosen member's epoch and have executed all
-  // that it has.
-  size_t equal = 0;
-};
-SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> members);
-// For each member whether its log is damaged, or has records that the chosen one's lacks. The
-// member may have executed such records, and only its own log says so.
-std::vector<bool> CutLogs(const Choice& choice, std::span<const MemberContent> members);
-// Returns one line for each damage of each member.
-std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 
 }  // namespace hyperloop

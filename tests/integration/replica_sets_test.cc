@@ -12,6 +12,7 @@
 #include "control/owner.h"
 #include "integration/model_replica.h"
 #include "layout/replica_lists.h"
+#include "primary/choose_member.h"
 #include "primary/equalize.h"
 #include "primary/take_plan.h"
 
