@@ -87,12 +87,13 @@ class Tree {
 
  private:
   static const std::string& Base() {
-    static const std::string base = [] {
+    // It stays, because the function that runs at the exit reads it.
+    static const std::string& base = *new std::string([] {
       std::string pattern = "/dev/shm/hyperloop-fuzz-XXXXXX";
       HL_FUZZ_CHECK(mkdtemp(pattern.data()) != nullptr, pattern);
       std::atexit([] { stdfs::remove_all(Base()); });
       return pattern;
-    }();
+    }());
     return base;
   }
   const std::string& base_;
