@@ -11,6 +11,13 @@ constexpr char kFigure10[] = "HyperLoop figure 10, from memory";
 
 constexpr uint32_t kPaperLoad = 10;
 constexpr uint32_t kPaperGroup = 3;
+// Figure 9: bytes, and operations a second.
+constexpr std::pair<uint64_t, double> kPaperRates[] = {
+    {1 << 10, 737e3},  {2 << 10, 460e3},  {4 << 10, 380e3}, {8 << 10, 365e3},
+    {16 << 10, 263e3}, {32 << 10, 161e3}, {64 << 10, 88e3}};
+
+// Of Metric, in its order.
+constexpr std::string_view kMetricNames[] = {"mean_us", "p95_us", "p99_us", "ops_per_second"};
 
 // The datapaths in the order in which they are shown, as cases.
 std::vector<Case> Datapaths(const Case& base) {
@@ -96,13 +103,10 @@ Figure Figure8(const Case& base) {
 }
 
 Figure Figure9(const Case& base) {
-  constexpr std::pair<uint64_t, double> kPaper[] = {
-      {1 << 10, 737e3},  {2 << 10, 460e3},  {4 << 10, 380e3}, {8 << 10, 365e3},
-      {16 << 10, 263e3}, {32 << 10, 161e3}, {64 << 10, 88e3}};
   Figure figure{.name = "figure9",
                 .title = "Figure 9: throughput of gWRITE by message size, window 64",
                 .lines = {}};
-  for (const auto& [size, paper] : kPaper) {
+  for (const auto& [size, paper] : kPaperRates) {
     Case c = base;
     c.size = size;
     c.replicas = kPaperGroup;
@@ -139,10 +143,7 @@ Figure Figure10(const Case& base) {
 
 }  // namespace
 
-std::string_view MetricName(Metric metric) {
-  constexpr std::string_view kNames[] = {"mean_us", "p95_us", "p99_us", "ops_per_second"};
-  return kNames[static_cast<size_t>(metric)];
-}
+std::string_view MetricName(Metric metric) { return kMetricNames[static_cast<size_t>(metric)]; }
 
 double ValueOf(const CaseResult& result, Metric metric) {
   switch (metric) {

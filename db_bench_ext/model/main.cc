@@ -82,6 +82,7 @@ Result<std::vector<Figure>> ChooseFigures(const Case& base) {
     HL_RETURN_IF_ERROR(bench::CheckWords("figure", names, FigureNames()));
   }
   std::vector<Figure> figures;
+  figures.reserve(names.size());
   for (const std::string& name : names) figures.push_back(MakeFigure(name, base));
   return figures;
 }

@@ -121,7 +121,8 @@ void ModelledGroup::TakeTurn(Node& node) {
   node.turn_at = 0;
   const auto taken = node.cpu->Turn();
   if (!taken.ok() || *taken == 0) return node.processor->Rests(now);
-  const double each = costs_.message_ns + Costs::Transfer(copied_bytes_, costs_.copy_gbps);
+  const double each =
+      costs_.message_ns + Costs::Transfer(static_cast<double>(copied_bytes_), costs_.copy_gbps);
   node.busy_until = now + Rounded(static_cast<double>(*taken) * each);
   node.processor->Works(node.busy_until);
   node.nic->RingAt(node.busy_until + Rounded(costs_.pcie_write_ns));

@@ -183,8 +183,9 @@ void Nic::Send(LinkId link, std::span<const std::byte> bytes) {
     default:
       break;
   }
-  const double packets = std::max(1.0, std::ceil(packet->payload.size() / costs_.mtu_bytes));
-  const double wire_bytes = packet->payload.size() + packets * costs_.header_bytes;
+  const auto payload = static_cast<double>(packet->payload.size());
+  const double packets = std::max(1.0, std::ceil(payload / costs_.mtu_bytes));
+  const double wire_bytes = payload + packets * costs_.header_bytes;
   Peer& peer = peers_.at(link);
   peer.ready = std::max(peer.ready, ready);
   timeline_.At(peer.ready, [this, link, wire_bytes,

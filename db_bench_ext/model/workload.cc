@@ -23,7 +23,9 @@ constexpr std::pair<Primitive, std::string_view> kNames[] = {{Primitive::kWrite,
 class Operations {
  public:
   explicit Operations(const Case& c)
-      : case_(c), stride_(std::max<uint64_t>((c.size + 63) / 64 * 64, 64)), places_(2 * c.window) {}
+      : case_(c),
+        stride_(std::max<uint64_t>((c.size + 63) / 64 * 64, 64)),
+        places_(uint64_t{2} * c.window) {}
 
   uint64_t region_size() const { return 2 * places_ * stride_; }
   // Operation `n`, from 0.
