@@ -16,12 +16,14 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/printable.h"
 #include "control/server.h"
@@ -63,6 +65,13 @@ constexpr size_t kAll = UINT16_MAX;
 constexpr unsigned kSources = 8;  // of each kind
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr size_t kLongestLine = 6000;
+
+int GreatestDescriptor() {
+  int greatest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    greatest = std::max(greatest, std::stoi(entry.path().filename().string()));
+  return greatest;
+}
 
 class Hosts {
  public:
@@ -283,11 +292,17 @@ class Peers {
     ran_out_ = true;
     const std::string source = SourceOf(who, number);
     UniqueFd fd = ConnectFrom(source, server_->endpoint().port);
-    const UniqueFd last(dup(fd.get()));
+    // A limit below descriptors that are open already would be another case: poll refuses it.
+    const int greatest = GreatestDescriptor();
+    std::vector<UniqueFd> taken;
+    do {
+      taken.emplace_back(dup(fd.get()));
+      HL_FUZZ_CHECK(taken.back(), "a descriptor");
+    } while (taken.back().get() < greatest);
     rlimit before{};
     getrlimit(RLIMIT_NOFILE, &before);
     rlimit none = before;
-    none.rlim_cur = static_cast<rlim_t>(last.get()) + 1;
+    none.rlim_cur = static_cast<rlim_t>(taken.back().get()) + 1;
     HL_FUZZ_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0, "a lower limit");
     Settle();
     HL_FUZZ_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, "the former limit");
