@@ -243,6 +243,31 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
   bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
 }
 
+// An opening leaves the head where it was found, so the journal begins with the records behind it.
+TEST(Journal, GoesOnFromALogThatFillsTheRing) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  bench.options.space_timeout = std::chrono::milliseconds(20);
+  bench.Reopen();
+  ASSERT_OK(bench.Epoch(1));
+  while (bench.Data(0, std::string(500, 'x')).ok()) {
+  }
+  bench.group.StepAll();
+  ASSERT_OK(bench.journal->WaitDurable(bench.journal->last_seq()));
+  bench.log = Redo(bench.region.bytes, bench.region.info).value();
+  const uint64_t used = bench.log.tail.position - bench.log.head.cursor.position;
+  ASSERT_GT(used, bench.region.info.geometry.journal_size / 2);
+  for (size_t i = 0; i < 2; ++i) bench.group.image(i) = bench.region.bytes;
+  bench.group.set_mode(Mode::kImmediate);
+  bench.Reopen();
+  EXPECT_EQ(bench.journal->ring_bytes_used(), used);
+  ASSERT_OK(bench.Epoch(2));
+  for (int i = 0; i < 5; ++i) ASSERT_OK(bench.Data(0, std::string(500, 'y')));
+  EXPECT_LT(bench.journal->ring_bytes_used(), used) << "the head moved";
+  bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
+  for (int i = 0; i < 100; ++i) ASSERT_OK(bench.RandomRecord());
+  bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
+}
+
 // A thread that waits for ring space holds the lane's mutex, and must leave the processor to the
 // threads that make space.
 TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
