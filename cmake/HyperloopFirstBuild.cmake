@@ -1,4 +1,4 @@
-# HYPERLOOP_FIRST_BUILD halves the time of a build from nothing (scripts/quickstart), most of which is reading headers. The
+# HYPERLOOP_FIRST_BUILD shortens a build from nothing (scripts/quickstart), most of which is reading headers. The
 # libraries read those of the standard library once each. Later builds take longer for it, and ccache keeps none of it.
 option(HYPERLOOP_FIRST_BUILD "precompiled headers, for a build from nothing" OFF)
 

@@ -39,7 +39,7 @@ void Must(const rocksdb::Status& status) {
 // One memtable holds everything.
 rocksdb::Options OptionsFor(uint64_t bytes) {
   rocksdb::Options options;
-  options.create_if_missing = true;
+  options.create_if_missing = options.error_if_exists = true;
   options.write_buffer_size = 4 * bytes;
   options.db_write_buffer_size = 0;
   options.max_total_wal_size = 8 * bytes;
@@ -102,6 +102,7 @@ Replay Measure(const std::string& folder, uint64_t bytes) {
   rocksdb::Options options = OptionsFor(bytes);
   Replay replay;
   replay.catch_up_ms = FillAndFollow(options, path, bytes);
+  options.error_if_exists = false;
   replay.open_ms = OpenTime(options, path);
   options.avoid_flush_during_recovery = false;
   replay.open_and_flush_ms = OpenTime(options, path);

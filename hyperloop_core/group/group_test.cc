@@ -365,10 +365,11 @@ TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
   EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("version 9"));
 }
 
-// A device without cross-channel operations, as libibverbs would offer.
+// A device that offers less; by default no cross-channel operations, as libibverbs would.
 class PlainDevice final : public rnic::Device {
  public:
-  explicit PlainDevice(rnic::Device& device) : device_(device), caps_{.provider = "plain"} {}
+  explicit PlainDevice(rnic::Device& device, const rnic::Caps& caps = {.provider = "plain"})
+      : device_(device), caps_(caps) {}
   const rnic::Caps& caps() const override { return caps_; }
   rnic::Gid gid() const override { return device_.gid(); }
   Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {
@@ -402,6 +403,19 @@ TEST(OffloadTest, OffloadNamesTheCapabilityThatADeviceLacks) {
       Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, {.window = 4});
   EXPECT_THAT(member, StatusIs(Code::kNotSupported, HasSubstr("cross-channel")));
   EXPECT_THAT(member.status().message(), HasSubstr("'plain'"));
+}
+
+TEST(OffloadTest, ADeviceWhoseReceivesHaveTooFewPlacesIsRefused) {
+  auto chain = MakeChain({.group_size = 1});
+  const auto create = [&](uint32_t places) {
+    rnic::Caps caps = chain->replica(0).device->caps();
+    caps.max_sge = places;
+    PlainDevice device(*chain->replica(0).device, caps);
+    return Member::Create(device, *chain->replica(0).pd, *chain->replica(0).region, {.window = 4})
+        .status();
+  };
+  EXPECT_THAT(create(27), StatusIs(Code::kNotSupported, HasSubstr("up to 28 places")));
+  EXPECT_OK(create(28));
 }
 
 TEST(DatapathTest, AllButOffloadNeedNoCrossChannel) {

@@ -82,8 +82,8 @@ Status Walk(std::span<const std::byte> image, const RegionInfo& info, uint64_t k
     const RecordCheck check =
         left == 0 ? RecordCheck::kNone : ParseRecord(ring.subspan(at), info, &view);
     if (check == RecordCheck::kNone || !Continues(view.header, state.tail)) break;
-    // No primary writes over the records behind the head: such a record would only end the log here
-    // and not where the log begins anew.
+    // No primary writes over the records behind the head, so no record is longer than the room
+    // before it. Nor would the log end here: one that begins at this end would go on.
     if (check == RecordCheck::kMalformed || AlignRecord(view.header.length) > left) {
       return Corruption("record " + std::to_string(view.header.seq) + " at region offset " +
                         std::to_string(kJournalOffset + at) +

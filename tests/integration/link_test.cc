@@ -488,7 +488,7 @@ TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
   struct Case {
     std::vector<std::string> arguments;
     std::string expected;
-    int status = 2;  // 1: the words are right, and what they name is not
+    int status = 2;  // 1: the words are right, but what they name cannot be used
   };
   const std::vector<Case> cases = {
       {{"--listen", "127.0.0.1:0"}, "give --keys DIR"},
@@ -508,7 +508,7 @@ TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
       {{"--peer", "b"}, "HOST=ADDRESS:PORT"},
       {{"--peer", "b/c=127.0.0.1:1"}, "HOST=ADDRESS:PORT"},
       {{"--peer", "b=127.0.0.1:0"}, "port is 1 to 65535"},
-      {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2", "--insecure"}, "named twice", 1},
+      {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2", "--insecure"}, "named twice"},
       {{"--peers-file", peers}, "peers:3"},
       {{"--peers-file", folder_ + "/none"}, "No such file", 1},
       {{"--peers-file", folder_}, "not a regular file"},

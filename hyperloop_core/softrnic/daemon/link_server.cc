@@ -89,8 +89,9 @@ Status LinkServer::AddNeighbours(Engine* engine) {
     }
     (*found)->name += ((*found)->name.empty() ? "" : ",") + each.host;
     (*found)->hosts.push_back(each.host);
-    HL_RETURN_IF_ERROR(
-        engine->AddRoute(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1)));
+    const Status added =
+        engine->AddRoute(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1));
+    if (!added.ok()) return InvalidArgument(added.message());  // the list of peers is wrong
   }
   for (auto& neighbour : neighbours_) neighbour->name += " (" + neighbour->address.ToString() + ")";
   return {};
