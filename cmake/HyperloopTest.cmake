@@ -1,8 +1,8 @@
 # hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
 #
 # One gtest program, one ctest entry. Headers below tests/ are found by their path from there.
-# `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds. With BUILD_TESTING=OFF there are no tests, and
-# their programs are not built.
+# `ctest -L LABEL` runs one tier, of which the target tests_LABEL builds the programs; `long` is what `scripts/test --all`
+# adds. With BUILD_TESTING=OFF there are no tests, and their programs are not built.
 if(BUILD_TESTING)
   enable_testing()
   find_package(GTest REQUIRED)
@@ -11,6 +11,14 @@ else()
   add_library(GTest::gmock INTERFACE IMPORTED GLOBAL)
   add_library(GTest::gtest_main INTERFACE IMPORTED GLOBAL)
 endif()
+
+# hyperloop_tier_needs(LABEL PROGRAM…): the target tests_LABEL builds them.
+function(hyperloop_tier_needs LABEL)
+  if(NOT TARGET tests_${LABEL})
+    add_custom_target(tests_${LABEL})
+  endif()
+  add_dependencies(tests_${LABEL} ${ARGN})
+endfunction()
 
 function(hyperloop_test NAME)
   cmake_parse_arguments(T "" "TIMEOUT" "LABEL;SOURCES;LIBS" ${ARGN})
@@ -30,6 +38,9 @@ function(hyperloop_test NAME)
     set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
+  foreach(LABEL IN LISTS T_LABEL)
+    hyperloop_tier_needs(${LABEL} ${NAME})
+  endforeach()
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib"

@@ -37,9 +37,11 @@ configure() {
   cmake --preset "$preset" "$@"
 }
 # These are called where errexit does not hold (in a condition), so each step says that it failed.
-configure_and_build() { # configure_and_build PRESET: everything
-  configure "$1" -DBUILD_TESTING=ON -DHYPERLOOP_FIRST_BUILD=OFF || return
-  cmake --build "$(build_directory "$1")" -j "$(build_jobs)"
+configure_and_build() { # configure_and_build PRESET TARGET…: or everything
+  local preset=$1
+  shift
+  configure "$preset" -DBUILD_TESTING=ON -DHYPERLOOP_FIRST_BUILD=OFF || return
+  cmake --build "$(build_directory "$preset")" -j "$(build_jobs)" ${1:+--target "$@"}
 }
 # build_programs TARGET…: of the release, in the shortest time: without tests, and with less for debuggers. With precompiled
 # headers g++ 12 warns where nothing is wrong. A directory that is configured already stays as it is.
