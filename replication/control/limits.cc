@@ -92,6 +92,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Epoch("served_epoch", hello->served_epoch));
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));
   HL_RETURN_IF_ERROR(ForPeople("absences", &hello->absences));
+  HL_RETURN_IF_ERROR(Name("proposed_replica", hello->proposed_replica, kMaxEndpoint));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
@@ -107,6 +108,11 @@ Status Check(InstallRequestT* install) {
   HL_RETURN_IF_ERROR(Replicas("", install->nodes, install->replicas));
   HL_RETURN_IF_ERROR(ForPeople("absences", &install->absences));
   return Replicas("absent_", install->absent_nodes, install->absent_replicas);
+}
+
+Status Check(ProposeRequestT* propose) {
+  HL_RETURN_IF_ERROR(Name("group", propose->group));
+  return Name("replica", propose->replica, kMaxEndpoint);
 }
 
 Status Check(StoredFileT* file) {
@@ -176,6 +182,8 @@ Status CheckLimits(BodyUnion* body) {
       return CheckAs<ReconnectRequestT>(body);
     case Body::ReleaseRequest:
       return CheckAs<ReleaseRequestT>(body);
+    case Body::ProposeRequest:
+      return CheckAs<ProposeRequestT>(body);
     case Body::ListFilesReply:
       return CheckAs<ListFilesReplyT>(body);
     case Body::PutFileRequest:

@@ -35,6 +35,7 @@ void AddExec(CLI::App& app, Action* chosen);
 void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);
 void AddSwitchover(CLI::App& app, Action* chosen);
+void AddAdd(CLI::App& app, Action* chosen);
 void AddReset(CLI::App& app, Action* chosen);
 void AddResize(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);

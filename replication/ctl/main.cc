@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   AddAdopt(app, &chosen);
   AddPromote(app, &chosen);
   AddSwitchover(app, &chosen);
+  AddAdd(app, &chosen);
   AddReset(app, &chosen);
   AddResize(app, &chosen);
   AddOptions(app, &chosen);

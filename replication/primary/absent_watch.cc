@@ -10,11 +10,18 @@ namespace hyperloop {
 namespace {
 
 // A living owner's heartbeat moves ten times between two questions.
-constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kNothingToDo{3600 * 1000};
+constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kProposalInterval{3000};
 constexpr std::chrono::seconds kFirstPause{5};
 constexpr uint32_t kMostDoublings = 6;
 // A replica that fails within this time after it was taken in is waited for longer.
 constexpr std::chrono::minutes kSoon{10};
+
+bool HasAddress(const Configuration& configuration, const std::string& address) {
+  const std::vector<Configuration::Replica> all = configuration.All();
+  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& replica) {
+    return replica.address == address;
+  });
+}
 
 std::chrono::seconds PauseAfter(uint32_t failures) {
   return kFirstPause * (1u << std::min(failures - 1, kMostDoublings));
@@ -28,7 +35,7 @@ AbsentWatch::AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avo
       thread_(
           "hl-absent", [this] { return Work(); }, avoid_cpu) {}
 
-AbsentWatch::~AbsentWatch() = default;
+AbsentWatch::~AbsentWatch() { ending_ = true; }
 
 void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uint64_t region_size) {
   {
@@ -37,7 +44,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
     for (const Absent& each : absent_) history_[each.replica.address].last = now;
     std::vector<Absent> absent;
     for (const Configuration::Replica& each : configuration.absent) {
-      absent.push_back({each, {}, false, {}, {}});
+      absent.push_back({each, false, {}, false, {}, {}});
       History& history = history_[each.address];
       if (const Absent* known = FindLocked(each.address)) {
         absent.back().next = known->next;
@@ -48,8 +55,14 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
         history.failures = 0;
       }
     }
-    absent_ = std::move(absent);
     configuration_ = configuration;
+    if (!absent_.empty() && absent_.back().proposed &&
+        !HasAddress(configuration, absent_.back().replica.address)) {
+      absent.push_back(absent_.back());
+      absent.back().before.reset();
+      absent.back().ready = false;
+    }
+    absent_ = std::move(absent);
     group_ = group;
     region_size_ = region_size;
     ++generation_;
@@ -62,8 +75,14 @@ std::vector<std::string> AbsentWatch::Ready() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> addresses;
   for (const Absent& each : absent_)
-    if (each.ready) addresses.push_back(each.replica.address);
+    if (each.ready && !each.proposed) addresses.push_back(each.replica.address);
   return addresses;
+}
+
+std::optional<Configuration::Replica> AbsentWatch::Newcomer() const {
+  const std::lock_guard lock(mutex_);
+  if (absent_.empty() || !absent_.back().proposed || !absent_.back().ready) return {};
+  return absent_.back().replica;
 }
 
 void AbsentWatch::Failed(const std::string& address) {
@@ -96,16 +115,50 @@ Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const 
 }
 
 std::chrono::milliseconds AbsentWatch::Work() {
+  AskForProposals();
   uint64_t generation = 0;
   const auto replica = Next(&generation);
   if (!replica.has_value()) {
     const std::lock_guard lock(mutex_);
-    return absent_.empty() ? kNothingToDo : kInterval;
+    return absent_.empty() ? kProposalInterval : kInterval;
   }
   Status judged = Judge(*replica, generation, Ask(replica->address));
   if (judged.ok()) judged = CheckMembersAnswer();
   Note(*replica, generation, judged);
   return std::chrono::milliseconds(0);
+}
+
+// The first proposal in the order of the chain counts. One that no member tells any more is
+// forgotten.
+void AbsentWatch::AskForProposals() {
+  std::vector<Configuration::Replica> members;
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() < next_round_) return;
+    next_round_ = Clock::now() + kProposalInterval;
+    members = configuration_.replicas;
+    generation = generation_;
+  }
+  std::string proposed;
+  for (const Configuration::Replica& each : members) {
+    if (ending_) return;
+    const Result<control::HelloReplyT> hello = Ask(each.address);
+    if (hello.ok() && hello->node_id == FormatUuid(each.node) && proposed.empty())
+      proposed = hello->proposed_replica;
+  }
+  NoteProposal(proposed, generation);
+}
+
+void AbsentWatch::NoteProposal(const std::string& address, uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation != generation_) return;
+  const bool known = !absent_.empty() && absent_.back().proposed;
+  if (known && absent_.back().replica.address == address) return;
+  if (known) absent_.pop_back();
+  if (!address.empty() && !HasAddress(configuration_, address))
+    absent_.push_back({{kNilUuid, address}, true, {}, false, {}, {}});
+  UpdateReadyLocked();
 }
 
 // Taking a replica in interrupts the group, and needs every member to answer requests. A member
@@ -142,7 +195,11 @@ Status AbsentWatch::Judge(const Configuration::Replica& replica, uint64_t genera
   }
   const auto before = std::exchange(absent->before, std::move(hello).value());
   if (!before.has_value()) return Busy("its owner is watched for a second");
-  return CheckJoiner(configuration_, group_, region_size_, replica, *before, *absent->before);
+  if (!absent->proposed)
+    return CheckJoiner(configuration_, group_, region_size_, replica, *before, *absent->before);
+  HL_ASSIGN_OR_RETURN(absent->replica.node, ParseUuid(absent->before->node_id));
+  return CheckNewcomer(configuration_, group_, region_size_, absent->replica, *before,
+                       *absent->before);
 }
 
 void AbsentWatch::Note(const Configuration::Replica& replica, uint64_t generation,
@@ -157,7 +214,8 @@ void AbsentWatch::Note(const Configuration::Replica& replica, uint64_t generatio
   absent->refusal = judged.message();
   if (log_ != nullptr) {
     log_->Write(LogLevel::kInfo,
-                Text("replica ", replica.address, " is not taken in again yet: ", absent->refusal));
+                Text("replica ", replica.address, " is not ",
+                     absent->proposed ? "added" : "taken in again", " yet: ", absent->refusal));
   }
 }
 

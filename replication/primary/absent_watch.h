@@ -1,5 +1,6 @@
 // AbsentWatch: asks the replicas that a group has left out, again and again, whether they can be
-// taken in again.
+// taken in again. It asks the members, too, whether somebody proposes a replica that the group does
+// not have yet (ProposeRequest in control.fbs), and then asks that one.
 #pragma once
 
 #include <atomic>
@@ -24,16 +25,19 @@ class AbsentWatch {
  public:
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
   AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avoid_cpu);
-  // Waits for the questions that are under way, each at most a second.
+  // Waits for the question that is under way, at most a second.
   ~AbsentWatch();
 
-  // Watches the absent replicas of this configuration from now on.
+  // Watches the absent replicas of this configuration from now on, and asks its members.
   void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);
-  // Whether Ready would name a replica.
+  // Whether Ready or Newcomer would name a replica.
   bool any_ready() const { return any_ready_.load(std::memory_order_relaxed); }
   // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, at a
   // time when all members answered.
   std::vector<std::string> Ready() const;
+  // A replica that a member proposes. CheckNewcomer accepted its answers, at a time when all
+  // members answered. Nothing: there is none.
+  std::optional<Configuration::Replica> Newcomer() const;
   // Notes that this replica could not be taken in, or failed again soon after that. It is not ready
   // before a pause, which doubles each time.
   void Failed(const std::string& address);
@@ -42,7 +46,8 @@ class AbsentWatch {
   using Clock = std::chrono::steady_clock;
 
   struct Absent {
-    Configuration::Replica replica;
+    Configuration::Replica replica;  // its node is nil while it is proposed and has not answered
+    bool proposed = false;           // it is not of the configuration
     std::optional<control::HelloReplyT> before;  // its last answer
     bool ready = false;
     Clock::time_point next{};  // when it may be asked next
@@ -54,8 +59,11 @@ class AbsentWatch {
     Clock::time_point last{};  // of the last Set at which it was absent or taken in
   };
 
-  // Asks one replica.
+  // Asks one replica, or the members.
   std::chrono::milliseconds Work();
+  // Asks the members, at most once in kProposalInterval.
+  void AskForProposals();
+  void NoteProposal(const std::string& address, uint64_t generation);
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
   // Judges the replica's answer. Ok: nothing about this replica keeps it from being taken in.
@@ -69,14 +77,15 @@ class AbsentWatch {
 
   const control::Trust trust_;
   const std::shared_ptr<Log> log_;
-  std::atomic<bool> any_ready_{false};
+  std::atomic<bool> any_ready_{false}, ending_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   Configuration configuration_;
   Uuid group_{};
   uint64_t region_size_ = 0;
-  uint64_t generation_ = 0;  // of Set
-  std::vector<Absent> absent_;
+  uint64_t generation_ = 0;                 // of Set
+  std::vector<Absent> absent_;              // and the proposed one, last
+  Clock::time_point next_round_{};          // when the members may be asked for proposals next
   std::map<std::string, History> history_;  // by address
 
   PeriodicThread thread_;  // last: it uses the members above

@@ -25,15 +25,23 @@ std::string Remedy(Code code) {
 BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
                    std::shared_ptr<Log> log)
     : read_local_(std::move(read_local)), options_(options), log_(std::move(log)) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    auto& replica = *replicas_.emplace_back(std::make_unique<Replica>());
-    replica.name = std::move(names[i]);
-  }
-  for (size_t i = 0; i < replicas_.size(); ++i) {
-    Replica* const replica = replicas_[i].get();
-    replica->thread = std::make_unique<PeriodicThread>(
-        Text("hl-bulk-", i), [this, replica] { return Work(*replica); }, options_.avoid_cpu);
-  }
+  for (std::string& name : names) Add(std::move(name));
+}
+
+void BulkLane::Add(std::string name) {
+  auto added = std::make_unique<Replica>();
+  Replica* const replica = added.get();
+  replica->name = std::move(name);
+  const std::lock_guard lock(mutex_);
+  replica->thread = std::make_unique<PeriodicThread>(
+      Text("hl-bulk-", replicas_.size()), [this, replica] { return Work(*replica); },
+      options_.avoid_cpu);
+  replicas_.push_back(std::move(added));
+}
+
+size_t BulkLane::size() const {
+  const std::lock_guard lock(mutex_);
+  return replicas_.size();
 }
 
 BulkLane::~BulkLane() {
@@ -42,6 +50,7 @@ BulkLane::~BulkLane() {
 }
 
 void BulkLane::WakeAll() {
+  const std::lock_guard lock(mutex_);
   for (const auto& replica : replicas_) replica->thread->Wake();
 }
 

@@ -64,6 +64,9 @@ class BulkLane {
     // is asked for the first time, lacks files which were listed at the first SetTargets.
     bool catches_up = false;
   };
+  // Adds a replica, which has no target yet.
+  void Add(std::string name);
+  size_t size() const;  // how many replicas it has
   // Tells how the replicas are reached from now on, one target for each name and in their order.
   void SetTargets(std::vector<Target> targets);
   // Makes `files` the list.
@@ -144,7 +147,7 @@ class BulkLane {
   std::vector<WholeFile> first_;  // what was listed at the first SetTargets
   uint64_t generation_ = 0;
   uint64_t interrupts_ = 0;
-  std::vector<std::unique_ptr<Replica>> replicas_;  // set by the constructor
+  std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
 };
 
 }  // namespace hyperloop

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -167,7 +168,8 @@ class Session {
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
-  // In these, `joiner` is an absent replica that is to be a member again; null: there is none.
+  // In these, `joiner` is an absent replica that is to be a member, or a new one that is to be of
+  // the group, absent at first; null: there is none.
   void NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner);
   void NoteBack(ReplicaHandle* joiner);
   // `joiner` could not be taken in. `own_fault`: because this node's own RNIC daemon failed.
@@ -182,11 +184,16 @@ class Session {
   // Changes a configuration, and makes its replicas the members.
   void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
-  // A replica that was left out and can be taken in now; null: there is none. Replicas are taken in
-  // one at a time, so that none suffers from another one's failure.
-  ReplicaHandle* ReadyJoiner() const;
-  // Fails once a replica can be taken in. Group operations then end, and the group is brought back
-  // with it.
+  Status Announce(ReplicaHandle& newcomer, Configuration* next);
+  // Whether the configuration has it, perhaps as an absent one.
+  bool IsOfGroup(const ReplicaHandle& replica) const;
+  ReplicaHandle* HandleAt(const std::string& address) const;
+  // A replica that was left out and can be taken in now, or one that is proposed and can be added;
+  // null: there is none. Replicas change one at a time, so that none suffers from another one's
+  // failure.
+  ReplicaHandle* ReadyJoiner();
+  // Fails once ReadyJoiner names a replica. Group operations then end, and the group is brought
+  // back with it.
   Status CheckForJoiner() const;
   void WatchAbsent();
   Status SealAnew(uint64_t epoch);
@@ -223,8 +230,9 @@ class Session {
   // DropGroup, and ends the lane, its thread and the heartbeat.
   void Disarm();
   // --- what is shown of the group (session_metrics.cc)
-  // Notes which of the options' replicas are members.
+  // Notes which replicas are members.
   void NotePresent();
+  std::map<std::string, bool> Present() const;
   void StartMetrics();
   // Needs no lock.
   std::string MetricsPage(const std::string& group) const;
@@ -244,7 +252,8 @@ class Session {
 
   // Guards everything down to closed_, except what changes under the lane's mutex (see above).
   std::shared_mutex state_mutex_;
-  std::vector<std::unique_ptr<ReplicaHandle>> replicas_;  // those of the options
+  // Those of the options, then those that were proposed since.
+  std::vector<std::unique_ptr<ReplicaHandle>> replicas_;
   // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
   // those of the next configuration.
   std::vector<ReplicaHandle*> members_;
@@ -265,7 +274,7 @@ class Session {
   CallLimit bulk_limit_{options_.ack_timeout};  // of the calls for files
   std::unique_ptr<BulkLane> bulk_;              // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;
-  std::unique_ptr<AbsentWatch> absent_watch_;  // null: no replica may be left out
+  std::unique_ptr<AbsentWatch> absent_watch_;
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
@@ -293,8 +302,9 @@ class Session {
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
-  // For metrics. A bit for each replica of the options: it is a member.
-  std::atomic<uint32_t> present_{0};
+  // For metrics: each replica of the options and of the configuration, and whether it is a member.
+  mutable std::mutex present_mutex_;  // guards present_
+  std::map<std::string, bool> present_;
   std::atomic<uint64_t> failed_calls_{0}, recoveries_{0};
 
   std::mutex fence_mutex_;  // guards fence_

@@ -40,6 +40,7 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
 
 void Session::AimBulkLane(std::span<ReplicaHandle* const> joiners) {
   if (bulk_ == nullptr) return;
+  while (bulk_->size() < replicas_.size()) bulk_->Add(replicas_[bulk_->size()]->name());
   std::vector<BulkLane::Target> targets;
   for (const auto& replica : replicas_) {
     const bool joins = std::find(joiners.begin(), joiners.end(), replica.get()) != joiners.end();

@@ -33,14 +33,17 @@ void AddLane(const LaneCounters& lane, const Label& group, Page* page) {
 }  // namespace
 
 void Session::NotePresent() {
-  uint32_t present = 0;
-  for (size_t i = 0; i < options_.replicas.size(); ++i) {
-    const bool member = std::ranges::any_of(configuration_.replicas, [&](const auto& replica) {
-      return replica.address == options_.replicas[i];
-    });
-    if (member) present |= 1u << i;
-  }
-  present_.store(present, std::memory_order_relaxed);
+  std::map<std::string, bool> present;
+  for (const std::string& address : options_.replicas) present[address] = false;
+  for (const auto& replica : configuration_.absent) present[replica.address] = false;
+  for (const auto& replica : configuration_.replicas) present[replica.address] = true;
+  const std::lock_guard lock(present_mutex_);
+  present_ = std::move(present);
+}
+
+std::map<std::string, bool> Session::Present() const {
+  const std::lock_guard lock(present_mutex_);
+  return present_;
 }
 
 void Session::StartMetrics() {
@@ -59,10 +62,8 @@ std::string Session::MetricsPage(const std::string& group_id) const {
   page.Add("hyperloop_primary_up", up ? 1 : 0, {group});
   page.Add("hyperloop_primary_fenced", fenced_ ? 1 : 0, {group});
   page.Add("hyperloop_primary_epoch", epoch(), {group});
-  const uint32_t present = present_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < options_.replicas.size(); ++i)
-    page.Add("hyperloop_primary_replica_present", present >> i & 1,
-             {group, {"replica", options_.replicas[i]}});
+  for (const auto& [address, present] : Present())
+    page.Add("hyperloop_primary_replica_present", present ? 1 : 0, {group, {"replica", address}});
   page.Add("hyperloop_primary_window", options_.window, {group});
   AddLane(lane_->counters(), group, &page);
   page.Add("hyperloop_primary_failed_calls_total", failed_calls_.load(std::memory_order_relaxed),

@@ -42,15 +42,28 @@ Status Session::CheckMembers() const {
 
 Status Session::CheckForJoiner() const {
   if (ending_ || absent_watch_ == nullptr || !absent_watch_->any_ready()) return {};
-  return Unavailable("a replica that was left out is back");
+  return Unavailable("a replica can be taken in");
 }
 
-ReplicaHandle* Session::ReadyJoiner() const {
+ReplicaHandle* Session::HandleAt(const std::string& address) const {
+  for (const auto& replica : replicas_)
+    if (replica->address() == address) return replica.get();
+  return nullptr;
+}
+
+ReplicaHandle* Session::ReadyJoiner() {
   if (ending_ || unproven_ != nullptr || absent_watch_ == nullptr) return nullptr;
   for (const std::string& address : absent_watch_->Ready())
-    for (const auto& replica : replicas_)
-      if (replica->address() == address && !IsMember(*replica)) return replica.get();
-  return nullptr;
+    if (ReplicaHandle* const replica = HandleAt(address); replica != nullptr && !IsMember(*replica))
+      return replica;
+  const std::optional<Configuration::Replica> newcomer = absent_watch_->Newcomer();
+  if (!newcomer.has_value()) return nullptr;
+  if (ReplicaHandle* const known = HandleAt(newcomer->address)) return known;
+  const Result<control::Endpoint> endpoint = control::ParseEndpoint(newcomer->address);
+  if (!endpoint.ok()) return nullptr;
+  replicas_.push_back(std::make_unique<ReplicaHandle>(*endpoint, replicas_.front()->trust(),
+                                                      options_.connect_timeout));
+  return replicas_.back().get();
 }
 
 void Session::WatchAbsent() {
@@ -86,15 +99,15 @@ void Session::NoteBack(ReplicaHandle* joiner) {
     replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
   }
   WatchAbsent();
-  unproven_ = joiner;
+  unproven_ = joiner != nullptr && IsMember(*joiner) ? joiner : nullptr;
   Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ", members_.size(),
-                            " of ", replicas_.size(), " replicas"));
+                            " of ", configuration_.All().size(), " replicas"));
 }
 
 void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault) {
   absent_watch_->Failed(joiner.address());
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
-  Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in again: ", why.message(),
+  Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in: ", why.message(),
                             "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
   lost_since_ = Clock::now();
@@ -110,7 +123,11 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
   NoteOutOfReach(cause, joiner);
-  if (joiner != nullptr) Say(LogLevel::kInfo, Text(joiner->name(), " is back; taking it in again"));
+  if (joiner != nullptr) {
+    Say(LogLevel::kInfo,
+        Text(joiner->name(), IsOfGroup(*joiner) ? " is there; taking it in"
+                                                : " is proposed; adding it to the group"));
+  }
   while (true) {
     Result<Recovered> recovered = Unavailable("the store is being closed");
     if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiner);
@@ -244,6 +261,26 @@ void Session::LeaveOut(const Judgement& judgement, Configuration* next) {
   members_ = HandlesOf(next->replicas);
 }
 
+bool Session::IsOfGroup(const ReplicaHandle& replica) const {
+  const std::vector<Configuration::Replica> all = configuration_.All();
+  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& each) {
+    return each.address == replica.address();
+  });
+}
+
+// A change of the group's replicas takes two steps (TakePlan::before_change): first all members
+// record that the new one is of the group, though absent. Then it is taken in like any other.
+Status Session::Announce(ReplicaHandle& newcomer, Configuration* next) {
+  HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, newcomer.Hello(kMostHello));
+  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
+  const Configuration::Replica replica{node, newcomer.address()};
+  HL_RETURN_IF_ERROR(
+      CheckNewcomer(*next, info_.group, pool_->region().size(), replica, hello, hello));
+  next->absent.push_back(replica);
+  absences_[replica.address] = Text("since ", HeartbeatTime(NextHeartbeat(0)), ": it is new");
+  return {};
+}
+
 // Raises `epoch` beyond what the joiner has sealed. AbsentWatch has seen that no rival holds it.
 Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch) {
   HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, joiner.Hello(kMostHello));
@@ -294,7 +331,10 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   uint64_t epoch = judgement.epoch;
   if (judgement.standing == Standing::kShrink) LeaveOut(judgement, &next);
   const std::vector<ReplicaHandle*> sources = members_;
-  if (joiner != nullptr) HL_RETURN_IF_ERROR(TakeIn(*joiner, &next, &epoch));
+  if (joiner != nullptr) {
+    HL_RETURN_IF_ERROR(IsOfGroup(*joiner) ? TakeIn(*joiner, &next, &epoch)
+                                          : Announce(*joiner, &next));
+  }
   const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr;
   if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
   HL_ASSIGN_OR_RETURN(device_, open_device_());
@@ -307,8 +347,9 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   HL_RETURN_IF_ERROR(Retryable(PushOwn()));
   if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next))));
   if (judgement.standing == Standing::kShrink) {
-    Say(LogLevel::kWarn, Text("going on with ", members_.size(), " of ", replicas_.size(),
-                              " replicas under epoch ", epoch, ": ", judgement.why));
+    Say(LogLevel::kWarn,
+        Text("going on with ", members_.size(), " of ", configuration_.All().size(),
+             " replicas under epoch ", epoch, ": ", judgement.why));
   }
   HL_RETURN_IF_ERROR(Retryable(ArmGroup()));
   for (const auto& replica : replicas_) replica->Disconnect();

@@ -506,7 +506,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
   const Status status = TakeStages(request, &taken);
   for (const auto& replica : replicas_) replica->Disconnect();
-  if (status.ok() && Rules().may_leave_out) {
+  if (status.ok()) {
     absent_watch_ =
         std::make_unique<AbsentWatch>(replicas_.front()->trust(), log_, PinnedCpu(*device_));
     WatchAbsent();

@@ -556,6 +556,29 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
                           now.sealed_epoch, "), who may be about to take the group"));
 }
 
+Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t region_size,
+                     const Configuration::Replica& replica, const control::HelloReplyT& before,
+                     const control::HelloReplyT& now) {
+  const std::string name = NameOf(replica);
+  const std::vector<Configuration::Replica> all = own.All();
+  if (!own.absent.empty()) {
+    return Unavailable(Text("the group's replicas change only while all of them are there: ",
+                            own.absent.front().address, " is not"));
+  }
+  if (all.size() >= kMaxGroupSize)
+    return InvalidArgument(Text("a group has at most ", kMaxGroupSize, " replicas"));
+  for (const Configuration::Replica& each : all) {
+    if (FormatUuid(each.node) != now.node_id) continue;
+    return InvalidArgument(Text(name, " is node ", now.node_id, ", which the group has at ",
+                                each.address, "; start it with a fresh pool"));
+  }
+  if (now.installed_epoch != 0 && now.group != FormatUuid(group)) {
+    return InvalidArgument(Text(name, " belongs to group ", now.group, ", and not to group ",
+                                FormatUuid(group), "; start it with a fresh pool"));
+  }
+  return CheckJoiner(own, group, region_size, replica, before, now);
+}
+
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
                               std::span<const MemberLook> after) {
   for (size_t i = 0; i < after.size(); ++i) {

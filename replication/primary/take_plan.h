@@ -136,6 +136,13 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
                    const Configuration::Replica& absent, const control::HelloReplyT& before,
                    const control::HelloReplyT& now);
 
+// Checks that `replica`, which `own` does not have, can become its absent replica, from where it is
+// taken in. The answers and errors are as CheckJoiner's. kUnavailable also: a replica is absent, so
+// that a majority of all replicas that the group would have might not be there.
+Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t region_size,
+                     const Configuration::Replica& replica, const control::HelloReplyT& before,
+                     const control::HelloReplyT& now);
+
 // Checks that directory and group belong together, as Store::Take does. `binding`: what the group
 // is bound to; nil: nothing. Of `options` only restore and rebind count. `files`: how many the
 // group holds.

@@ -540,6 +540,26 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("beyond")));
 }
 
+TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
+  const auto check = [&] {
+    return CheckNewcomer(own_, *ParseUuid(kGroup), 1 << 20, {kNilUuid, "r1"}, before_, now_);
+  };
+  own_.replicas = {{*ParseUuid(kOther), "r0"}};
+  EXPECT_OK(check());
+  now_.group = kOther;
+  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("fresh pool")));
+  now_.group = "";
+  now_.sealed_epoch = now_.installed_epoch = 0;
+  EXPECT_OK(check());
+  own_.absent = {{*ParseUuid(kGroup), "r2"}};
+  EXPECT_THAT(check(), StatusIs(Code::kUnavailable, HasSubstr("r2 is not")));
+  own_.absent.clear();
+  own_.replicas.push_back({*ParseUuid(now_.node_id), "r3"});
+  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at r3")));
+  own_.replicas.assign(kMaxGroupSize, {*ParseUuid(kOther), "r0"});
+  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at most 8")));
+}
+
 // --- more of standing
 
 TEST_F(StandingTest, InstalledSuccessorFences) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/printable.h"
+#include "control/endpoint.h"
 #include "control/owner.h"
 #include "files/member_check.h"
 #include "files/resync.h"
@@ -99,6 +100,8 @@ BodyUnion Node::Handle(const BodyUnion& request) {
       return MakeReply(Reconnect(*As<ReconnectRequestT>(request)));
     case Body::ReleaseRequest:
       return MakeReply(Release(*As<ReleaseRequestT>(request)));
+    case Body::ProposeRequest:
+      return MakeReply(Propose(*As<ProposeRequestT>(request)));
     default:
       return MakeError(InvalidArgument(Text(BodyName(request.type), " is not a request")));
   }
@@ -122,6 +125,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.branch_epoch = state_.installed.branch.epoch;
   reply.branch_owner = BranchOwner(state_.installed.branch);
   reply.absences = Printable(store_.absences(), control::kMaxText);
+  reply.proposed_replica = proposed_;
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -265,6 +269,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
     connected_ = false;
   }
   if (request.lasting) kept_ = state_.installed;
+  if (Installed(proposed_)) proposed_.clear();
   return control::DoneT{};
 }
 
@@ -329,6 +334,34 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
                                            " is installed again")
                                     : ""));
   return control::DoneT{};
+}
+
+// Only remembers: who decides is the primary, which knows all members.
+Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
+  if (state_.installed.epoch == 0 || group != state_.group) {
+    return InvalidArgument(Text("this replica is not in group ", request.group,
+                                ", so it proposes no other replica to it"));
+  }
+  std::string replica;
+  if (!request.replica.empty()) {
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(request.replica));
+    replica = endpoint.ToString();
+  }
+  if (replica == proposed_ || Installed(replica)) return control::DoneT{};
+  Say(LogLevel::kInfo,
+      replica.empty()
+          ? Text("replica ", proposed_, " is no longer proposed to the group")
+          : Text("replica ", replica, " is proposed to the group, for its primary to add"));
+  proposed_ = std::move(replica);
+  return control::DoneT{};
+}
+
+bool Node::Installed(const std::string& address) const {
+  const std::vector<Configuration::Replica> all = state_.installed.All();
+  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& replica) {
+    return replica.address == address;
+  });
 }
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {

@@ -11,7 +11,7 @@
 // A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
 // group will ever need. Only the digest of an owner's id is kept. Every request except Hello,
-// Examine and Seal must come from the sealed owner. A refused request changes nothing.
+// Examine, Seal and Propose must come from the sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -93,6 +93,7 @@ class Node {
   Result<control::DoneT> Connect(const control::ConnectMemberRequestT& request);
   Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
+  Result<control::DoneT> Propose(const control::ProposeRequestT& request);
 
   // Describes the region's content. Sets `settled`, unless it is null, to false if the log moved
   // meanwhile.
@@ -100,6 +101,8 @@ class Node {
   // kFenced: these are not the sealed epoch and owner. Otherwise notes that the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
+  // Whether the installed configuration has a replica, perhaps an absent one, at this endpoint.
+  bool Installed(const std::string& address) const;
   // Whether the owner of the installed configuration has not connected this node yet. An owner
   // writes its first record when it has connected all its members. So if one of them is promised to
   // another primary before that, it never serves.
@@ -133,6 +136,9 @@ class Node {
   // What is installed again if the owner never serves: `replaced_`, or a lasting one that was
   // installed since.
   std::optional<Configuration> kept_;
+  // The endpoint of a replica that somebody wants to have in the group; empty: none. A restart
+  // forgets it; it is asked for until it is there.
+  std::string proposed_;
 };
 
 }  // namespace hyperloop

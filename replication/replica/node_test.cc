@@ -523,6 +523,35 @@ TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
   EXPECT_EQ(Hello().served_epoch, 4u) << "whether it was is forgotten";
 }
 
+TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
+  const auto propose = [&](const std::string& replica, const char* group = kGroup) {
+    ProposeRequestT request;
+    request.group = group;
+    request.replica = replica;
+    return Ask(request);
+  };
+  EXPECT_EQ(propose("host:7").code(), Code::kInvalidArgument) << "it is in no group yet";
+  FormatAs(kGroup);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_EQ(propose("host:7", kOtherGroup).code(), Code::kInvalidArgument);
+  EXPECT_EQ(propose("nonsense").code(), Code::kInvalidArgument);
+  EXPECT_EQ(Hello().proposed_replica, "");
+  ASSERT_OK(propose("host:7"));
+  EXPECT_EQ(Hello().proposed_replica, "host:7");
+  ASSERT_OK(propose(""));
+  EXPECT_EQ(Hello().proposed_replica, "");
+  ASSERT_OK(propose("host:8"));
+  auto install = Install(2, kAnn);
+  install.absent_nodes = {FormatUuid(RandomUuid())};
+  install.absent_replicas = {"host:8"};
+  ASSERT_OK(Ask(Seal(2, kAnn)));
+  ASSERT_OK(Ask(install));
+  EXPECT_EQ(Hello().proposed_replica, "");
+  ASSERT_OK(propose("host:8"));
+  EXPECT_EQ(Hello().proposed_replica, "") << "the group has it";
+}
+
 TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {
   // A first taking that crashed before Install binds nobody.
   ASSERT_OK(Ask(Seal(1, kAnn, kOtherGroup)));

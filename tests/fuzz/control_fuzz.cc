@@ -105,6 +105,9 @@ std::vector<Input> Seeds() {
   auto connect = From<ConnectMemberRequestT>(7);
   connect.primary.resize(sizeof(PrimaryInfo));
   connect.chain.resize(3 * sizeof(MemberInfo));
+  ProposeRequestT propose;
+  propose.group = FormatUuid(kGroup);
+  propose.replica = "host:1";
   const std::vector<uint8_t> frames[] = {EncodeFrame(MakeBody(HelloRequestT{})),
                                          EncodeFrame(MakeBody(seal)),
                                          EncodeFrame(MakeBody(ExamineRequestT{})),
@@ -115,6 +118,7 @@ std::vector<Input> Seeds() {
                                          EncodeFrame(MakeBody(connect)),
                                          EncodeFrame(MakeBody(From<ReconnectRequestT>(7))),
                                          EncodeFrame(MakeBody(From<ReleaseRequestT>(7))),
+                                         EncodeFrame(MakeBody(propose)),
                                          EncodeFrame(MakeError(Fenced("epoch 9 is another's")))};
   std::vector<Input> seeds;
   Input all;

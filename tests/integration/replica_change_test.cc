@@ -1,5 +1,9 @@
 // A replica more, and a replica less, in a group that holds a database.
+#include <atomic>
+#include <thread>
+
 #include "integration/whole_database_fixture.h"
+#include "support/eventually.h"
 
 namespace hyperloop::test {
 namespace {
@@ -135,6 +139,43 @@ TEST_F(ReplicaChangeTest, AnEmulatedClusterForgetsARemovedReplica) {
   const Outcome started = Ctl("cluster start --dir " + directory + " --region-size 64M");
   ASSERT_EQ(started.exit_status, 0) << started.text;
   ExpectServes(Printed(started));
+}
+
+TEST_F(ReplicaChangeTest, AReplicaIsAddedWhileTheDatabaseIsInUse) {
+  const StoreOptions former = cluster_.Options();
+  const std::string directory = cluster_.folder() + "/cluster";
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(former));
+  ASSERT_OK(cluster_.AddReplica());
+  const std::string added = cluster_.endpoint(2);
+  const std::string add = "add --dir " + directory + " " + added;
+  EXPECT_THAT(Ctl(add).text, HasSubstr("no primary serves the group"));
+  {
+    TestDatabase database(former, Directory());
+    ASSERT_OK(database.Open());
+    std::atomic<bool> done{false};
+    std::thread writer([&] {
+      for (int i = 0; !done; ++i) ASSERT_OK(database.Put("meanwhile", std::to_string(i)));
+    });
+    const Outcome out = Ctl(add);
+    done = true;
+    writer.join();
+    ASSERT_EQ(out.exit_status, 0) << out.text;
+    EXPECT_THAT(out.text, HasSubstr(added + " is in the group"));
+    ASSERT_OK(database.db()->Put({}, "after", "change"));
+    const Outcome again = Ctl(add);
+    EXPECT_EQ(again.exit_status, 0) << again.text;
+    EXPECT_THAT(again.text, HasSubstr("already in the group"));
+    // The bulk lane brings it the tables, too.
+    ASSERT_OK(database.db()->CompactRange({}, nullptr, nullptr));
+    EXPECT_TRUE(Eventually([&] { return !TablesOfReplica(2).empty(); }));
+  }
+  ExpectEveryReplicaHoldsAll(kKeys);
+  EXPECT_THAT(Refusal(former), AllOf(HasSubstr(added), HasSubstr("list all")));
+  // One of the first two may fail from now on.
+  cluster_.KillReplica(0);
+  StoreOptions continuing = cluster_.Options();
+  continuing.on_replica_failure = OnReplicaFailure::kContinue;
+  ExpectServes(continuing);
 }
 
 TEST_F(ReplicaChangeTest, NothingChangesWhileAReplicaIsAway) {

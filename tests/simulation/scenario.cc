@@ -177,7 +177,7 @@ class Scenario {
 
   void Step() {
     ++faults_;
-    switch (Below(41)) {
+    switch (Below(44)) {
       case 0:
         return Restart(AnyReplica(), /*power=*/false);
       case 1:
@@ -238,6 +238,10 @@ class Scenario {
       case 35:
       case 36:
         return FailDisk();
+      case 39:
+      case 40:
+      case 41:
+        return AddWhileItServes();
       default:
         return LoseAllPower();
     }
@@ -553,6 +557,52 @@ class Scenario {
     }
     if (wrong_.empty() && Below(2) == 0) TryFormerSet();
   }
+  // Somebody proposes one more replica while a primary serves. The primary may die, or others fail,
+  // before it is a member.
+  void AddWhileItServes() {
+    if (!sets_.known() || sets_.All().size() >= kMostReplicas) return;
+    const std::set<int> before = sets_.All();
+    std::set<int> others;
+    for (int i = 0; i < world_.count(); ++i)
+      if (!before.contains(i)) others.insert(i);
+    if (others.empty()) return;
+    ReplicaList next = sets_.lists().front().Plain();
+    next.added = AnyOf(others);
+    next.replicas.push_back(next.added);
+    Say("replica " + std::to_string(next.added) + " is proposed to the group");
+    Heal();
+    Enlist(next.added);
+    sets_.MayServe(next);
+    for (const int each : before) world_.Propose(each, next.added).IgnoreError();
+    const bool disturbs = Below(2) == 0;
+    for (uint64_t rounds = Below(12); rounds > 0 && !Holds(next); --rounds) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(2000)));
+      if (disturbs && Below(6) == 0) Restart(AnyReplica(), Below(2) == 0);
+    }
+    // One that ends has forgotten it.
+    for (const int each : before)
+      if (world_.up(each) && !world_.Propose(each, -1).ok()) Restart(each, /*power=*/false);
+    if (Holds(next)) {
+      sets_.Serves(next.Plain());
+      if (Below(2) == 0) return;
+    }
+    Vanish(primary_);
+    CheckMembersAlone();
+    Heal();
+    OpenSoon();
+    if (wrong_.empty() && Below(2) == 0) TryFormerSet();
+  }
+  // Whether all these replicas are up, and members of one configuration without others.
+  bool Holds(const ReplicaList& list) {
+    std::set<uint64_t> epochs;
+    for (const int each : list.replicas) {
+      if (!world_.up(each)) return false;
+      const Result<NodeState> state = ReadNodeState(world_.node_page(each));
+      if (!state.ok() || state->installed.replicas.size() != list.replicas.size()) return false;
+      epochs.insert({state->installed.epoch, state->sealed_epoch});
+    }
+    return epochs.size() == 1;
+  }
   std::unique_ptr<Primary> Change(size_t host, const Opening& opening) {
     switch (Below(5)) {
       case 0:
@@ -662,16 +712,8 @@ class Scenario {
   }
   // Whether the group is known, and each of its replicas is up and holds what the others do.
   bool Settled() {
-    if (!sets_.known()) return false;
     const std::set<int> all = sets_.All();
-    std::set<uint64_t> epochs;
-    for (const int each : all) {
-      if (!world_.up(each)) return false;
-      const Result<NodeState> state = ReadNodeState(world_.node_page(each));
-      if (!state.ok() || state->installed.replicas.size() != all.size()) return false;
-      epochs.insert({state->installed.epoch, state->sealed_epoch});
-    }
-    return epochs.size() == 1;
+    return sets_.known() && Holds({{all.begin(), all.end()}});
   }
   // A pool is gone for good, and a fresh one takes its place.
   void LosePool() {

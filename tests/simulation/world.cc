@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "control/client.h"
 #include "hyperloop/core/unique_fd.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
@@ -238,6 +239,18 @@ uint64_t World::Damage(const std::string& host) {
   for (std::byte& each : region.subspan(at, std::min(size, region.size() - at)))
     each ^= static_cast<std::byte>(1 + random_() % 255);
   return at;
+}
+
+Status World::Propose(int replica, int proposed) const {
+  HL_ASSIGN_OR_RETURN(const auto endpoint, control::ParseEndpoint(AddressOf(replica)));
+  HL_ASSIGN_OR_RETURN(const auto client,
+                      control::ControlClient::Connect(endpoint, control::Trust(), kAckTimeout));
+  HL_ASSIGN_OR_RETURN(const auto hello,
+                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kAckTimeout));
+  control::ProposeRequestT request;
+  request.group = hello.group;
+  if (proposed != -1) request.replica = AddressOf(proposed);
+  return client->Call<control::DoneT>(request, kAckTimeout).status();
 }
 
 Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Opening& opening) {
