@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "control/client.h"
@@ -22,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAnswer{3};
 constexpr std::chrono::milliseconds kPause{500};
+// Longer than the primary takes to ask all members again.
+constexpr std::chrono::seconds kLastRound{8};
 // A living primary's heartbeat moves ten times in this time.
 constexpr std::chrono::milliseconds kWatch{1000};
 
@@ -38,7 +41,7 @@ class Adding {
     HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options));
     HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(newcomer));
     HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, nullptr));
-    Adding adding(endpoint.ToString(), trust);
+    Adding adding(endpoint.ToString(), trust, options.ack_timeout / 2 + kPause);
     for (const std::string& each : options.replicas) {
       HL_ASSIGN_OR_RETURN(const control::Endpoint listed, control::ParseEndpoint(each));
       if (listed.ToString() != adding.newcomer_) adding.listed_.push_back(listed.ToString());
@@ -75,23 +78,20 @@ class Adding {
     return CheckPrimary();
   }
 
-  // Whether the primary has taken it in before `patience` has passed. Otherwise the proposal is
-  // withdrawn.
+  // Whether the primary has taken it in before `patience` has passed.
   Status Await(std::chrono::seconds patience) {
     const auto until = Clock::now() + patience;
+    HL_RETURN_IF_ERROR(Propose());
+    Say("proposed to the group's replicas, which the primary asks every few seconds");
     bool announced = false;
-    while (!IsMember()) {
-      if (Clock::now() >= until) return GiveUp(patience);
-      if (!IsAbsent()) {
-        HL_RETURN_IF_ERROR(Propose(newcomer_));
-      } else if (!announced) {
-        announced = true;
+    while (!IsMember() && Clock::now() < until) {
+      if (IsAbsent() && !std::exchange(announced, true))
         Say("the group has recorded it, and takes it in");
-      }
+      if (!IsAbsent()) Propose().IgnoreError();  // while the group changes, a replica may be slow
       std::this_thread::sleep_for(kPause);
-      Look().IgnoreError();  // while the group changes, a replica may be slow
+      Look().IgnoreError();
     }
-    return {};
+    return IsMember() ? AwaitSteady() : GiveUp(patience);
   }
 
   // In a configuration that has served.
@@ -103,8 +103,8 @@ class Adding {
   size_t size() const { return newest_.installed_replicas.size(); }
 
  private:
-  Adding(std::string newcomer, const control::Trust& trust)
-      : newcomer_(std::move(newcomer)), trust_(trust) {}
+  Adding(std::string newcomer, const control::Trust& trust, std::chrono::nanoseconds steady)
+      : newcomer_(std::move(newcomer)), trust_(trust), steady_(steady) {}
 
   bool IsAbsent() const { return Has(newest_.absent_replicas, newcomer_); }
 
@@ -132,9 +132,14 @@ class Adding {
       Result<control::HelloReplyT> hello = Hello(address);
       if (!hello.ok()) {
         why = hello.status();
-      } else if (hello->installed_epoch > newest.installed_epoch) {
-        newest = std::move(hello).value();
+        continue;
       }
+      if (newest.installed_epoch != 0 && hello->installed_epoch != 0 &&
+          hello->group != newest.group)
+        return InvalidArgument(Text("replica ", address, " belongs to group ", hello->group,
+                                    ", others of the URI to group ", newest.group,
+                                    "; list the replicas of one group"));
+      if (hello->installed_epoch > newest.installed_epoch) newest = std::move(hello).value();
     }
     if (newest.installed_epoch == 0) {
       if (!why.ok()) return why;
@@ -147,10 +152,11 @@ class Adding {
   }
 
   Status CheckPrimary() {
-    const uint64_t heartbeat = newest_.heartbeat;
+    const control::HelloReplyT before = newest_;
     std::this_thread::sleep_for(kWatch);
     HL_RETURN_IF_ERROR(Look());
-    if (!newest_.released && newest_.heartbeat != heartbeat) return {};
+    const bool moved = newest_.node_id != before.node_id || newest_.heartbeat != before.heartbeat;
+    if (!newest_.released && moved) return {};
     return Unavailable(
         Text("no primary serves the group, and only a primary takes a replica in: "
              "open the database with the new replica in the URI's list and "
@@ -158,46 +164,59 @@ class Adding {
              newcomer_));
   }
 
-  // To each member that answers.
-  Status Propose(const std::string& replica) {
+  // To each member that answers. An error: to none.
+  Status Propose() {
     control::ProposeRequestT request;
     request.group = newest_.group;
-    request.replica = replica;
+    request.replica = newcomer_;
     Status last;
     size_t told = 0;
     for (const std::string& address : newest_.installed_replicas) {
       const Status status = Call<control::DoneT>(address, request).status();
-      if (status.ok())
-        ++told;
-      else
-        last = status;
+      told += status.ok() ? 1 : 0;
+      if (!status.ok()) last = status;
     }
-    if (told == 0) return last;
-    if (!replica.empty() && !proposed_) {
-      Say(Text("proposed to ", told, " of ", newest_.installed_replicas.size(),
-               " replicas; the primary asks them every few seconds"));
-      proposed_ = true;
+    return told == 0 ? last : Status();
+  }
+
+  // A member whose first operations fail is left out again, or the group stops, within half of
+  // ack_timeout.
+  Status AwaitSteady() {
+    const uint64_t taken_in = newest_.installed_epoch;
+    for (const auto until = Clock::now() + steady_; Clock::now() < until;) {
+      std::this_thread::sleep_for(kPause);
+      Look().IgnoreError();
+      if (newest_.installed_epoch == taken_in && IsMember()) continue;
+      return Unavailable(Text("the group had taken ", newcomer_,
+                              " in, and has changed again since; the primary's log says why, and "
+                              "hyperloopctl status what it is now"));
     }
     return {};
   }
 
+  // A primary that has just read the proposal may still follow it.
   Status GiveUp(std::chrono::seconds patience) {
-    if (IsAbsent()) {
+    for (const auto until = Clock::now() + kLastRound; !IsAbsent() && Clock::now() < until;) {
+      std::this_thread::sleep_for(kPause);
+      Look().IgnoreError();
+    }
+    if (IsAbsent() || IsMember()) {
       return TimedOut(Text("the group has recorded ", newcomer_, " but did not take it in for ",
                            patience.count(),
-                           " s; it does so as soon as it can, and the primary's "
-                           "log says what is in the way"));
+                           " s; it does so as soon as it can, and the primary's log says what is "
+                           "in the way. From now on the database's URI has to list it, or, to be "
+                           "opened without it, to have remove_replica=",
+                           newcomer_));
     }
-    Propose("").IgnoreError();
     return TimedOut(Text("the primary did not add ", newcomer_, " for ", patience.count(),
-                         " s, and its log says why; the proposal is withdrawn"));
+                         " s, and its log says why; the group is as it was"));
   }
 
   std::string newcomer_;
   control::Trust trust_;
   std::vector<std::string> listed_;
+  std::chrono::nanoseconds steady_;
   control::HelloReplyT newest_;
-  bool proposed_ = false;
 };
 
 int Add(const Where& where, const std::string& newcomer, std::chrono::seconds patience) {
@@ -207,7 +226,8 @@ int Add(const Where& where, const std::string& newcomer, std::chrono::seconds pa
   if (!adding.ok()) return Fail(adding.status());
   if (const Status status = adding->Check(); !status.ok()) return Fail(status);
   const bool was_member = adding->IsMember();
-  if (const Status status = adding->Await(patience); !status.ok()) return Fail(status);
+  if (!was_member)
+    if (const Status status = adding->Await(patience); !status.ok()) return Fail(status);
   std::printf("%s %s the group (epoch %llu, %zu replicas)\n", newcomer.c_str(),
               was_member ? "is already in" : "is in",
               static_cast<unsigned long long>(adding->epoch()), adding->size());
@@ -229,8 +249,7 @@ void AddAdd(CLI::App& app, Action* chosen) {
   CLI::App* add = app.add_subcommand(
       "add",
       "take one more replica into a group while its primary serves; the replica runs already, with "
-      "a fresh pool of the same size. The proposal is withdrawn if the primary does not follow it. "
-      "A call that was interrupted is repeated");
+      "a fresh pool of the same size. A call that was interrupted is repeated");
   AddWhere(add, &options->where,
            "URI of the group; whether it lists the new replica does not matter");
   add->add_option("replica", options->replica, "HOST:PORT of the new replica")

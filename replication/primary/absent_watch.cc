@@ -116,6 +116,7 @@ Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const 
 
 std::chrono::milliseconds AbsentWatch::Work() {
   AskForProposals();
+  if (ending_) return kInterval;
   uint64_t generation = 0;
   const auto replica = Next(&generation);
   if (!replica.has_value()) {
@@ -128,8 +129,7 @@ std::chrono::milliseconds AbsentWatch::Work() {
   return std::chrono::milliseconds(0);
 }
 
-// The first proposal in the order of the chain counts. One that no member tells any more is
-// forgotten.
+// The first proposal in the order of the chain counts. One that is no longer repeated is forgotten.
 void AbsentWatch::AskForProposals() {
   std::vector<Configuration::Replica> members;
   uint64_t generation = 0;
@@ -141,12 +141,18 @@ void AbsentWatch::AskForProposals() {
     generation = generation_;
   }
   std::string proposed;
+  std::map<std::string, uint64_t> proposals;
   for (const Configuration::Replica& each : members) {
     if (ending_) return;
     const Result<control::HelloReplyT> hello = Ask(each.address);
-    if (hello.ok() && hello->node_id == FormatUuid(each.node) && proposed.empty())
-      proposed = hello->proposed_replica;
+    if (!hello.ok() || hello->node_id != FormatUuid(each.node)) continue;
+    proposals[each.address] = hello->proposals;
+    const auto before = proposals_.find(each.address);
+    const bool repeated = before != proposals_.end() && before->second < hello->proposals;
+    const Result<control::Endpoint> endpoint = control::ParseEndpoint(hello->proposed_replica);
+    if (proposed.empty() && repeated && endpoint.ok()) proposed = endpoint->ToString();
   }
+  proposals_ = std::move(proposals);
   NoteProposal(proposed, generation);
 }
 
@@ -169,8 +175,10 @@ Status AbsentWatch::CheckMembersAnswer() {
     const std::lock_guard lock(mutex_);
     members = configuration_.replicas;
   }
-  for (const Configuration::Replica& each : members)
+  for (const Configuration::Replica& each : members) {
+    if (ending_) return Unavailable("no longer asked for");
     HL_RETURN_IF_ERROR(Ask(each.address).status().WithContext("a member is silent"));
+  }
   return {};
 }
 

@@ -61,7 +61,8 @@ class AbsentWatch {
 
   // Asks one replica, or the members.
   std::chrono::milliseconds Work();
-  // Asks the members, at most once in kProposalInterval.
+  // Asks the members, at most once in kProposalInterval. A proposal counts if it was repeated since
+  // the last time.
   void AskForProposals();
   void NoteProposal(const std::string& address, uint64_t generation);
   // The replica to ask now, if there is one.
@@ -83,9 +84,11 @@ class AbsentWatch {
   Configuration configuration_;
   Uuid group_{};
   uint64_t region_size_ = 0;
-  uint64_t generation_ = 0;                 // of Set
-  std::vector<Absent> absent_;              // and the proposed one, last
-  Clock::time_point next_round_{};          // when the members may be asked for proposals next
+  uint64_t generation_ = 0;         // of Set
+  std::vector<Absent> absent_;      // and the proposed one, last
+  Clock::time_point next_round_{};  // when the members may be asked for proposals next
+  // By member: how many proposals it had at the last round. Only the thread uses it.
+  std::map<std::string, uint64_t> proposals_;
   std::map<std::string, History> history_;  // by address
 
   PeriodicThread thread_;  // last: it uses the members above

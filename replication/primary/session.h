@@ -187,6 +187,7 @@ class Session {
   Status Announce(ReplicaHandle& newcomer, Configuration* next);
   // Whether the configuration has it, perhaps as an absent one.
   bool IsOfGroup(const ReplicaHandle& replica) const;
+  bool IsOfOptions(const ReplicaHandle& replica) const;
   ReplicaHandle* HandleAt(const std::string& address) const;
   // A replica that was left out and can be taken in now, or one that is proposed and can be added;
   // null: there is none. Replicas change one at a time, so that none suffers from another one's

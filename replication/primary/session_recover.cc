@@ -58,7 +58,8 @@ ReplicaHandle* Session::ReadyJoiner() {
       return replica;
   const std::optional<Configuration::Replica> newcomer = absent_watch_->Newcomer();
   if (!newcomer.has_value()) return nullptr;
-  if (ReplicaHandle* const known = HandleAt(newcomer->address)) return known;
+  if (ReplicaHandle* const known = HandleAt(newcomer->address))
+    return IsMember(*known) ? nullptr : known;
   const Result<control::Endpoint> endpoint = control::ParseEndpoint(newcomer->address);
   if (!endpoint.ok()) return nullptr;
   replicas_.push_back(std::make_unique<ReplicaHandle>(*endpoint, replicas_.front()->trust(),
@@ -144,6 +145,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     // Whatever failed, the members do not wait for a joiner twice.
     if (interrupted) {
       NoteNotTakenIn(*joiner, why, own_fault);
+      if (joiner == replicas_.back().get() && !IsOfGroup(*joiner) && !IsOfOptions(*joiner))
+        replicas_.pop_back();
       joiner = nullptr;
       deadline = std::max(deadline, lost_since_ + allowed);
       continue;
@@ -178,7 +181,11 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
   const bool waited_enough =
       unproven_ != nullptr || Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
-  const size_t least = waited_enough ? LeastReplicas(configuration_, Rules()) : SIZE_MAX;
+  FailureRules rules = Rules();
+  // Whatever the options say, a replica that fails as soon as it was taken in may go again: the
+  // group has worked without it.
+  if (unproven_ != nullptr) rules.may_leave_out = true;
+  const size_t least = waited_enough ? LeastReplicas(configuration_, rules) : SIZE_MAX;
   std::vector<std::optional<control::HelloReplyT>> sound = now;
   size_t sound_count = 0;
   for (size_t i = 0; i < now.size(); ++i) {
@@ -187,6 +194,11 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   }
   Judgement judgement = JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){},
                                       sound_count >= least ? sound : now, least);
+  const bool only_unproven =
+      judgement.missing.size() == 1 && members_[judgement.missing.front()] == unproven_;
+  if (judgement.standing == Standing::kShrink && !Rules().may_leave_out && !only_unproven)
+    judgement =
+        JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){}, now, SIZE_MAX);
   for (size_t i = 0; i < judgement.missing.size(); ++i) {
     const size_t member = judgement.missing[i];
     if (!sound[member].has_value() && now[member].has_value())
@@ -259,6 +271,10 @@ void Session::LeaveOut(const Judgement& judgement, Configuration* next) {
   }
   next->replicas = std::move(stay);
   members_ = HandlesOf(next->replicas);
+}
+
+bool Session::IsOfOptions(const ReplicaHandle& replica) const {
+  return std::ranges::count(options_.replicas, replica.address()) != 0;
 }
 
 bool Session::IsOfGroup(const ReplicaHandle& replica) const {
@@ -336,6 +352,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
                                           : Announce(*joiner, &next));
   }
   const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr;
+  const bool announces = joiner != nullptr && !IsMember(*joiner);
   if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   if (anew) HL_RETURN_IF_ERROR(SealAnew(epoch));
@@ -345,7 +362,8 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets(true));
   HL_RETURN_IF_ERROR(RestoreOwn(acked, sources));
   HL_RETURN_IF_ERROR(Retryable(PushOwn()));
-  if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next))));
+  // The first step of a change stays, even if this owner never serves by it.
+  if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next), /*lasting=*/announces)));
   if (judgement.standing == Standing::kShrink) {
     Say(LogLevel::kWarn,
         Text("going on with ", members_.size(), " of ", configuration_.All().size(),

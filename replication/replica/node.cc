@@ -126,6 +126,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.branch_owner = BranchOwner(state_.installed.branch);
   reply.absences = Printable(store_.absences(), control::kMaxText);
   reply.proposed_replica = proposed_;
+  reply.proposals = proposals_;
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -343,16 +344,13 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
     return InvalidArgument(Text("this replica is not in group ", request.group,
                                 ", so it proposes no other replica to it"));
   }
-  std::string replica;
-  if (!request.replica.empty()) {
-    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(request.replica));
-    replica = endpoint.ToString();
-  }
-  if (replica == proposed_ || Installed(replica)) return control::DoneT{};
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(request.replica));
+  std::string replica = endpoint.ToString();
+  if (Installed(replica)) return control::DoneT{};
+  ++proposals_;
+  if (replica == proposed_) return control::DoneT{};
   Say(LogLevel::kInfo,
-      replica.empty()
-          ? Text("replica ", proposed_, " is no longer proposed to the group")
-          : Text("replica ", replica, " is proposed to the group, for its primary to add"));
+      Text("replica ", replica, " is proposed to the group, for its primary to add"));
   proposed_ = std::move(replica);
   return control::DoneT{};
 }

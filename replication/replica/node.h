@@ -139,6 +139,7 @@ class Node {
   // The endpoint of a replica that somebody wants to have in the group; empty: none. A restart
   // forgets it; it is asked for until it is there.
   std::string proposed_;
+  uint64_t proposals_ = 0;
 };
 
 }  // namespace hyperloop

@@ -537,11 +537,14 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   EXPECT_EQ(propose("host:7", kOtherGroup).code(), Code::kInvalidArgument);
   EXPECT_EQ(propose("nonsense").code(), Code::kInvalidArgument);
   EXPECT_EQ(Hello().proposed_replica, "");
+  EXPECT_EQ(propose("").code(), Code::kInvalidArgument);
+  EXPECT_EQ(Hello().proposals, 0u);
   ASSERT_OK(propose("host:7"));
   EXPECT_EQ(Hello().proposed_replica, "host:7");
-  ASSERT_OK(propose(""));
-  EXPECT_EQ(Hello().proposed_replica, "");
+  ASSERT_OK(propose("host:7"));
+  EXPECT_EQ(Hello().proposals, 2u) << "somebody still asks";
   ASSERT_OK(propose("host:8"));
+  EXPECT_EQ(Hello().proposed_replica, "host:8");
   auto install = Install(2, kAnn);
   install.absent_nodes = {FormatUuid(RandomUuid())};
   install.absent_replicas = {"host:8"};

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 
@@ -57,7 +58,9 @@ class SessionFixture : public testing::Test {
          .pool = folder_ + "/" + name,
          .size = kRegion,
          .gate =
-             [this](const control::BodyUnion& request) {
+             [this, i](const control::BodyUnion& request) {
+               if (request.type == Body::ConnectMemberRequest && i == unconnected_)
+                 return Fate::kRequestLost;
                // Only the owner knows this id; it is kept for requests in the owner's name.
                if (const auto* attach = control::As<control::AttachRequestT>(request))
                  WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
@@ -104,6 +107,8 @@ class SessionFixture : public testing::Test {
     ASSERT_NE(replicas_[i], nullptr);
   }
   std::array<std::string, 3> stopped_;  // the addresses
+
+  std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
   bool without_some_ = false;  // on_replica_failure=continue
   size_t listed_ = 3;  // so many of the replicas, the first ones, are listed when a store opens

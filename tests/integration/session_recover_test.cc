@@ -43,6 +43,34 @@ TEST_F(SessionRecoverTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThan
 
 // A call after an error of the group tries to bring it back; calls right after that one fail at
 // once.
+// With on_replica_failure=block, too: the group has worked without it.
+TEST_F(SessionRecoverTest, AnAddedReplicaThatFailsAtOnceIsLeftOutAgain) {
+  listed_ = 2;
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  unconnected_ = 2;
+  control::ProposeRequestT propose;
+  propose.group = Hello(0).group;
+  propose.replica = replicas_[2]->address();
+  ASSERT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, propose);
+    return Hello(0).absent_replicas.size() == 1;
+  }));
+  const uint64_t announced = Hello(0).installed_epoch;
+  ASSERT_TRUE(Eventually([&] {
+    const auto hello = Hello(0);
+    return hello.installed_epoch >= announced + 2 && hello.installed_replicas.size() == 2;
+  })) << "it was taken in, and left out";
+  EXPECT_OK(AppendDurably(*store, *file, "without it"));
+  unconnected_ = -1;
+  EXPECT_TRUE(Eventually([&] { return Hello(0).installed_replicas.size() == 3; }));
+  EXPECT_OK(AppendDurably(*store, *file, " and with it"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
 TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(2));
   ASSERT_NE(store, nullptr);

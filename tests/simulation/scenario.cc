@@ -573,15 +573,13 @@ class Scenario {
     Heal();
     Enlist(next.added);
     sets_.MayServe(next);
-    for (const int each : before) world_.Propose(each, next.added).IgnoreError();
     const bool disturbs = Below(2) == 0;
-    for (uint64_t rounds = Below(12); rounds > 0 && !Holds(next); --rounds) {
+    for (uint64_t rounds = Below(16); rounds > 0 && !Holds(next); --rounds) {
+      for (const int each : before)
+        if (world_.up(each)) world_.Propose(each, next.added).IgnoreError();
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(2000)));
       if (disturbs && Below(6) == 0) Restart(AnyReplica(), Below(2) == 0);
     }
-    // One that ends has forgotten it.
-    for (const int each : before)
-      if (world_.up(each) && !world_.Propose(each, -1).ok()) Restart(each, /*power=*/false);
     if (Holds(next)) {
       sets_.Serves(next.Plain());
       if (Below(2) == 0) return;

@@ -249,7 +249,7 @@ Status World::Propose(int replica, int proposed) const {
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kAckTimeout));
   control::ProposeRequestT request;
   request.group = hello.group;
-  if (proposed != -1) request.replica = AddressOf(proposed);
+  request.replica = AddressOf(proposed);
   return client->Call<control::DoneT>(request, kAckTimeout).status();
 }
 

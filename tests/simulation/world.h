@@ -102,7 +102,7 @@ class World {
   bool lost() const { return losses_.begun; }  // whether one was lost since
   void LoseNone() { losses_ = {}; }
 
-  // Proposes a replica to the group that this one is in; -1: withdraws the proposal.
+  // Proposes a replica to the group that this one is in.
   Status Propose(int replica, int proposed) const;
 
   // A store of the calling thread's process that has not taken the group. `host`: one of
