@@ -366,16 +366,27 @@ class Scenario {
     Say("two primaries take the group at the same time");
     Vanish(primary_);
     std::array<std::unique_ptr<Primary>, kPrimaries.size()> takers;
+    const std::array<uint64_t, 2> processes{Scheduler::Get().NewProcess(),
+                                            Scheduler::Get().NewProcess()};
     const auto take = [&](size_t own) {
-      takers[own] = OpenAsNewProcess(own, true);
+      const AsProcess as(processes[own]);
+      takers[own] = Open(own, By(sets_.Any(random_), true));
       if (takers[own] == nullptr) return;
       host_ = own;
       if (takers[1 - own] != nullptr) takers[1 - own]->Overtaken();
     };
     std::thread other([&] { take(1); });
+    std::thread staller;
+    if (Below(2) == 0) staller = std::thread([&] { Stall(processes[Below(2)]); });
     take(0);
     other.join();
+    if (staller.joinable()) staller.join();
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+    if (takers[0] != nullptr && takers[1] != nullptr && Below(2) == 0) {
+      Say("the later one of them vanishes");
+      Vanish(takers[host_]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(4000)));
+    }
     for (const auto& each : takers) {
       if (each != nullptr) each->Stop();
       if (each != nullptr && each->broke_fence())
@@ -387,6 +398,13 @@ class Scenario {
     CheckMembersAlone();
     Heal();
     OpenSoon();
+  }
+  // The process is stopped a moment from now, for up to two seconds.
+  void Stall(uint64_t process) {
+    std::this_thread::sleep_for(std::chrono::microseconds(Below(30'000)));
+    Scheduler::Get().SetStopped(process, true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(2000)));
+    Scheduler::Get().SetStopped(process, false);
   }
   void StopReplica(int replica) {
     if (!world_.up(replica)) return world_.Start(replica);
