@@ -183,24 +183,28 @@ class Adding {
   // ack_timeout.
   Status AwaitSteady() {
     const uint64_t taken_in = newest_.installed_epoch;
+    Status seen;  // what the last look has not seen is not claimed
     for (const auto until = Clock::now() + steady_; Clock::now() < until;) {
       std::this_thread::sleep_for(kPause);
-      Look().IgnoreError();
+      seen = Look();
       if (newest_.installed_epoch == taken_in && IsMember()) continue;
       return Unavailable(Text("the group had taken ", newcomer_,
                               " in, and has changed again since; the primary's log says why, and "
                               "hyperloopctl status what it is now"));
     }
-    return {};
+    return seen;
   }
 
   // A primary that has just read the proposal may still follow it.
   Status GiveUp(std::chrono::seconds patience) {
-    for (const auto until = Clock::now() + kLastRound; !IsAbsent() && Clock::now() < until;) {
+    Status seen;
+    for (const auto until = Clock::now() + kLastRound; Clock::now() < until;) {
       std::this_thread::sleep_for(kPause);
-      Look().IgnoreError();
+      seen = Look();
+      if (IsMember()) return AwaitSteady();
+      if (IsAbsent()) break;
     }
-    if (IsAbsent() || IsMember()) {
+    if (IsAbsent()) {
       return TimedOut(Text("the group has recorded ", newcomer_, " but did not take it in for ",
                            patience.count(),
                            " s; it does so as soon as it can, and the primary's log says what is "
@@ -208,8 +212,9 @@ class Adding {
                            "opened without it, to have remove_replica=",
                            newcomer_));
     }
+    if (!seen.ok()) return seen;
     return TimedOut(Text("the primary did not add ", newcomer_, " for ", patience.count(),
-                         " s, and its log says why; the group is as it was"));
+                         " s, and its log says why; the group has not recorded it"));
   }
 
   std::string newcomer_;

@@ -199,6 +199,11 @@ std::vector<Configuration::Replica> Configuration::All() const {
   return all;
 }
 
+bool Configuration::Has(const std::string& address) const {
+  const std::vector<Replica> all = All();
+  return std::ranges::any_of(all, [&](const Replica& each) { return each.address == address; });
+}
+
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration) {
   const std::vector<Configuration::Replica> all = configuration.All();

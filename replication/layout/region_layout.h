@@ -233,6 +233,8 @@ struct Configuration {
 
   // `replicas`, then `absent`.
   std::vector<Replica> All() const;
+  // Whether one of All() has this address.
+  bool Has(const std::string& address) const;
 };
 
 // Applied bytes, which the first record of each epoch changes. All zero before the first epoch.

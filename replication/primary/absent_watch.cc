@@ -16,13 +16,6 @@ constexpr uint32_t kMostDoublings = 6;
 // A replica that fails within this time after it was taken in is waited for longer.
 constexpr std::chrono::minutes kSoon{10};
 
-bool HasAddress(const Configuration& configuration, const std::string& address) {
-  const std::vector<Configuration::Replica> all = configuration.All();
-  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& replica) {
-    return replica.address == address;
-  });
-}
-
 std::chrono::seconds PauseAfter(uint32_t failures) {
   return kFirstPause * (1u << std::min(failures - 1, kMostDoublings));
 }
@@ -57,7 +50,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
     }
     configuration_ = configuration;
     if (!absent_.empty() && absent_.back().proposed &&
-        !HasAddress(configuration, absent_.back().replica.address)) {
+        !configuration.Has(absent_.back().replica.address)) {
       absent.push_back(absent_.back());
       absent.back().before.reset();
       absent.back().ready = false;
@@ -162,7 +155,7 @@ void AbsentWatch::NoteProposal(const std::string& address, uint64_t generation) 
   const bool known = !absent_.empty() && absent_.back().proposed;
   if (known && absent_.back().replica.address == address) return;
   if (known) absent_.pop_back();
-  if (!address.empty() && !HasAddress(configuration_, address))
+  if (!address.empty() && !configuration_.Has(address))
     absent_.push_back({{kNilUuid, address}, true, {}, false, {}, {}});
   UpdateReadyLocked();
 }

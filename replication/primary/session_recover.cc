@@ -278,10 +278,7 @@ bool Session::IsOfOptions(const ReplicaHandle& replica) const {
 }
 
 bool Session::IsOfGroup(const ReplicaHandle& replica) const {
-  const std::vector<Configuration::Replica> all = configuration_.All();
-  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& each) {
-    return each.address == replica.address();
-  });
+  return configuration_.Has(replica.address());
 }
 
 // A change of the group's replicas takes two steps (TakePlan::before_change): first all members

@@ -162,14 +162,8 @@ class ListCheck {
   }
   bool IsNew(const MemberLook& member) const {
     return member.address == change_.added && !IsRecorded(member.hello.node_id) &&
-           member.hello.installed_epoch < recorded_.epoch && !AddressIsRecorded(member.address);
+           member.hello.installed_epoch < recorded_.epoch && !recorded_.Has(member.address);
   }
-  bool AddressIsRecorded(const std::string& address) const {
-    const std::vector<Replica> all = recorded_.All();
-    return std::any_of(all.begin(), all.end(),
-                       [&](const Replica& each) { return each.address == address; });
-  }
-
   Status CheckBranches(const MemberLook& newest) const {
     for (const MemberLook& each : members_) {
       if (!Diverged(each.hello, recorded_, IsRecorded(each.hello.node_id))) continue;
@@ -257,7 +251,7 @@ class ListCheck {
   Status CheckMembers(std::vector<size_t>* joiners) const {
     const std::vector<Replica> all = recorded_.All();
     for (const MissingReplica& each : missing_) {
-      if (AddressIsRecorded(each.address)) continue;
+      if (recorded_.Has(each.address)) continue;
       return InvalidArgument(Text(each.name, " is not of this configuration, and does not answer: ",
                                   chain_, "; list those only (", each.why, ")"));
     }

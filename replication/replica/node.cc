@@ -270,7 +270,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
     connected_ = false;
   }
   if (request.lasting) kept_ = state_.installed;
-  if (Installed(proposed_)) proposed_.clear();
+  if (state_.installed.Has(proposed_)) proposed_.clear();
   return control::DoneT{};
 }
 
@@ -346,20 +346,13 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
   }
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(request.replica));
   std::string replica = endpoint.ToString();
-  if (Installed(replica)) return control::DoneT{};
+  if (state_.installed.Has(replica)) return control::DoneT{};
   ++proposals_;
   if (replica == proposed_) return control::DoneT{};
   Say(LogLevel::kInfo,
       Text("replica ", replica, " is proposed to the group, for its primary to add"));
   proposed_ = std::move(replica);
   return control::DoneT{};
-}
-
-bool Node::Installed(const std::string& address) const {
-  const std::vector<Configuration::Replica> all = state_.installed.All();
-  return std::any_of(all.begin(), all.end(), [&](const Configuration::Replica& replica) {
-    return replica.address == address;
-  });
 }
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {

@@ -101,8 +101,6 @@ class Node {
   // kFenced: these are not the sealed epoch and owner. Otherwise notes that the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
-  // Whether the installed configuration has a replica, perhaps an absent one, at this endpoint.
-  bool Installed(const std::string& address) const;
   // Whether the owner of the installed configuration has not connected this node yet. An owner
   // writes its first record when it has connected all its members. So if one of them is promised to
   // another primary before that, it never serves.
@@ -139,7 +137,7 @@ class Node {
   // The endpoint of a replica that somebody wants to have in the group; empty: none. A restart
   // forgets it; it is asked for until it is there.
   std::string proposed_;
-  uint64_t proposals_ = 0;
+  uint64_t proposals_ = 0;  // so many were made
 };
 
 }  // namespace hyperloop

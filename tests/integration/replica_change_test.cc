@@ -178,6 +178,22 @@ TEST_F(ReplicaChangeTest, AReplicaIsAddedWhileTheDatabaseIsInUse) {
   ExpectServes(continuing);
 }
 
+// While a member's process is stopped, the group serves only as long as nobody interrupts it.
+TEST_F(ReplicaChangeTest, APrimaryThatCannotAddAReplicaIsNotWaitedForWithoutEnd) {
+  const std::string add = "add --dir " + cluster_.folder() + "/cluster ";
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(cluster_.AddReplica());
+  EXPECT_EQ(Ctl(add + "nonsense").exit_status, 2);
+  EXPECT_THAT(Ctl(add + "127.0.0.1:1").text, HasSubstr("127.0.0.1:1"));
+  cluster_.SignalReplica(1, SIGSTOP);
+  const Outcome out = Ctl(add + cluster_.endpoint(2) + " --wait 1");
+  EXPECT_EQ(out.exit_status, 1) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("the primary did not add " + cluster_.endpoint(2)));
+  ASSERT_OK(database.Put("served", "meanwhile"));
+  cluster_.SignalReplica(1, SIGCONT);
+}
+
 TEST_F(ReplicaChangeTest, NothingChangesWhileAReplicaIsAway) {
   ASSERT_OK(cluster_.AddReplica());
   ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));

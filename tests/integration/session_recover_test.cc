@@ -71,6 +71,30 @@ TEST_F(SessionRecoverTest, AnAddedReplicaThatFailsAtOnceIsLeftOutAgain) {
   ExpectEqualRegions();
 }
 
+// The group has recorded it, and it never comes.
+TEST_F(SessionRecoverTest, AnAddedReplicaThatNeverComesIsRemovedByAnOpening) {
+  listed_ = 2;
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  ASSERT_OK(AppendDurably(*store, *file, "content"));
+  unconnected_ = 2;
+  control::ProposeRequestT propose;
+  propose.group = Hello(0).group;
+  propose.replica = remove_replica_ = replicas_[2]->address();
+  ASSERT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, propose);
+    return Hello(0).absent_replicas.size() == 1;
+  }));
+  Stop(2);
+  replicas_.pop_back();
+  EXPECT_OK(AppendDurably(*store, *file, " and more"));
+  EXPECT_OK(store->Close());
+  ExpectTakenWith("content and more");
+  EXPECT_TRUE(Hello(0).absent_replicas.empty());
+}
+
 TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(2));
   ASSERT_NE(store, nullptr);
