@@ -10,7 +10,7 @@
 namespace hyperloop::ycsb {
 namespace {
 
-constexpr uint64_t kDraws = 200'000;
+constexpr uint64_t kOperationsDrawn = 200'000;
 
 TEST(CoreWorkloadTest, MixesTheOperationsThatYcsbDefines) {
   using Shares = std::array<double, kOperationTypes>;  // read update insert scan rmw
@@ -21,13 +21,13 @@ TEST(CoreWorkloadTest, MixesTheOperationsThatYcsbDefines) {
     const auto workload = FindWorkload(name);
     ASSERT_TRUE(workload.has_value()) << name;
     InsertSequence inserts(1000);
-    Chooser chooser(*workload, inserts, kDraws, 1);
+    Chooser chooser(*workload, inserts, kOperationsDrawn, 1);
     Shares drawn{};
-    for (uint64_t i = 0; i < kDraws; ++i)
-      drawn[static_cast<size_t>(chooser.NextType())] += 1.0 / kDraws;
+    for (uint64_t i = 0; i < kOperationsDrawn; ++i)
+      drawn[static_cast<size_t>(chooser.NextType())] += 1.0 / kOperationsDrawn;
     for (size_t type = 0; type < kOperationTypes; ++type) {
       const double share = shares[type];
-      EXPECT_NEAR(drawn[type], share, 4 * std::sqrt(share * (1 - share) / kDraws) + 1e-9)
+      EXPECT_NEAR(drawn[type], share, 4 * std::sqrt(share * (1 - share) / kOperationsDrawn) + 1e-9)
           << name << " " << TypeName(static_cast<OperationType>(type));
     }
   }
@@ -76,10 +76,10 @@ TEST(ChooserTest, ChoosesRecordsThatAreThere) {
 
 TEST(ChooserTest, ScansOneToAHundredRecords) {
   InsertSequence inserts(1000);
-  Chooser chooser(*FindWorkload("e"), inserts, kDraws, 1);
+  Chooser chooser(*FindWorkload("e"), inserts, kOperationsDrawn, 1);
   double sum = 0;
   std::set<uint64_t> lengths;
-  for (uint64_t i = 0; i < kDraws; ++i) {
+  for (uint64_t i = 0; i < kOperationsDrawn; ++i) {
     const uint64_t length = chooser.NextScanLength();
     sum += static_cast<double>(length);
     lengths.insert(length);
@@ -87,7 +87,7 @@ TEST(ChooserTest, ScansOneToAHundredRecords) {
   EXPECT_EQ(*lengths.begin(), 1u);
   EXPECT_EQ(*lengths.rbegin(), kMaxScan);
   EXPECT_EQ(lengths.size(), kMaxScan);
-  EXPECT_NEAR(sum / kDraws, 50.5, 4 * 28.9 / std::sqrt(kDraws));
+  EXPECT_NEAR(sum / kOperationsDrawn, 50.5, 4 * 28.9 / std::sqrt(kOperationsDrawn));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ namespace {
 constexpr size_t kMaxDirty = 64;          // ranges; more are made durable even without a flush
 constexpr uint32_t kBlocksOfMessage = 4;  // of the send ring at most, inline
 constexpr uint32_t kClockInterval = 64;
-constexpr auto kYieldAfter = std::chrono::microseconds(50);
+constexpr auto kMostIdle = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -356,7 +356,7 @@ void CpuMember::Run() {
     if (++idle_turns % kClockInterval != 0 || yields) continue;
     const Clock::time_point now = Clock::now();
     if (idle_turns == kClockInterval) idle_since = now;
-    yields = now - idle_since > kYieldAfter;
+    yields = now - idle_since > kMostIdle;
   }
 }
 

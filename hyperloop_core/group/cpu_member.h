@@ -10,7 +10,7 @@
 // Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
 // what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
 //
-// cpu-polling: the thread polls and never sleeps. After kYieldAfter without a message it yields its
+// cpu-polling: the thread polls and never sleeps. After kMostIdle without a message it yields its
 // processor at each turn, so that the group makes progress on a machine with fewer processors than
 // polling threads. cpu-event: with nothing to do the thread requests a notification for the next
 // solicited receive, polls once more, and sleeps.

@@ -13,7 +13,7 @@ namespace {
 
 // The first and the longest pause between two attempts to be let in.
 constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{64};
-constexpr size_t kPiece = 64u << 10;
+constexpr size_t kReplyPiece = 64u << 10;
 
 bool Gone(int error) { return error == ECONNRESET || error == EPIPE; }
 
@@ -119,7 +119,7 @@ Status ControlClient::SendOutput(Deadline deadline) {
 }
 
 Status ControlClient::ReceiveSome(Deadline deadline) {
-  std::array<std::byte, kPiece> piece;
+  std::array<std::byte, kReplyPiece> piece;
   while (true) {
     const ssize_t got = recv(fd_.get(), piece.data(), piece.size(), 0);
     if (got > 0) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // After so many accepted connections the open ones get their turn.
 constexpr int kAcceptsPerTurn = 64;
-constexpr size_t kPiece = 16u << 10;
+constexpr size_t kRequestPiece = 16u << 10;
 // Of ready_: the listener and what wakes.
 constexpr size_t kOwnEntries = 2;
 constexpr std::string_view kNoMemory = "out of memory";
@@ -220,7 +220,7 @@ bool ControlServer::Progress(Connection& connection, short ready) {
 
 bool ControlServer::Receive(Connection& connection) {
   // One piece is read at a time; the bytes behind it wait in the socket's own bounded buffer.
-  std::array<std::byte, kPiece> piece;
+  std::array<std::byte, kRequestPiece> piece;
   const ssize_t got = recv(connection.fd.get(), piece.data(), piece.size(), 0);
   if (got == 0) return false;
   if (got < 0) return errno == EAGAIN || errno == EINTR;

@@ -12,12 +12,12 @@ namespace {
 // A living owner's heartbeat moves ten times between two questions.
 constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kProposalInterval{3000};
 constexpr std::chrono::seconds kFirstPause{5};
-constexpr uint32_t kMostDoublings = 6;
+constexpr uint32_t kMostPauseDoublings = 6;
 // A replica that fails within this time after it was taken in is waited for longer.
 constexpr std::chrono::minutes kSoon{10};
 
 std::chrono::seconds PauseAfter(uint32_t failures) {
-  return kFirstPause * (1u << std::min(failures - 1, kMostDoublings));
+  return kFirstPause * (1u << std::min(failures - 1, kMostPauseDoublings));
 }
 
 }  // namespace

@@ -399,24 +399,24 @@ TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
 // The receiver's completion at the end of a transfer in parts overruns a CQ that the sender uses
 // too.
 TEST(EngineCq, OverrunByTheReceiveOfALongWriteStopsTheQueue) {
-  constexpr size_t kLong = 200'000;
+  constexpr size_t kMoves = 200'000;
   Engine engine{EngineOptions{}};
   Client a(engine, "a");
   TestCq cq = a.Cq(0);
   TestQp qp = a.Qp(cq, cq);
   a.Connect(qp, qp);
-  std::byte* const from = a.Allocate(kLong);
-  std::byte* const to = a.Allocate(kLong);
-  for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 13 + 1);
+  std::byte* const from = a.Allocate(kMoves);
+  std::byte* const to = a.Allocate(kMoves);
+  for (size_t i = 0; i < kMoves; ++i) from[i] = static_cast<std::byte>(i * 13 + 1);
   qp.Receive(a.At(a.Allocate(64), 8));
   qp.Nop(CqeMode::kAlways);
-  qp.WriteImm(reinterpret_cast<uint64_t>(to), a.rkey, a.At(from, kLong), 7);
+  qp.WriteImm(reinterpret_cast<uint64_t>(to), a.rkey, a.At(from, kMoves), 7);
   qp.Nop();
   qp.Ring();
   RunAll(engine);
-  EXPECT_EQ(0, std::memcmp(from, to, kLong));
+  EXPECT_EQ(0, std::memcmp(from, to, kMoves));
   EXPECT_EQ(a.Counter("writes"), 1u);
-  EXPECT_EQ(a.Counter("bytes_sent"), kLong);
+  EXPECT_EQ(a.Counter("bytes_sent"), kMoves);
   EXPECT_EQ(a.Counter("nops"), 1u) << "nothing behind it runs";
   EXPECT_EQ(a.Counter("cqes"), 1u);
 }
