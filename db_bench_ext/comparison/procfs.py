@@ -25,6 +25,7 @@ class Placement:
     processors: frozenset[int]
     policy: int  # os.SCHED_OTHER, os.SCHED_FIFO, …
     nice: int
+    name: str = ""
 
 
 def process_time(pid: int) -> float:
@@ -62,8 +63,9 @@ def placements(pid: int) -> dict[int, Placement]:
     found = {}
     for tid in _thread_ids(pid):
         try:
-            found[tid] = Placement(frozenset(os.sched_getaffinity(tid)), os.sched_getscheduler(tid), os.getpriority(os.PRIO_PROCESS, tid))
-        except ProcessLookupError:
+            name = pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
+            found[tid] = Placement(frozenset(os.sched_getaffinity(tid)), os.sched_getscheduler(tid), os.getpriority(os.PRIO_PROCESS, tid), name)
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return found
 

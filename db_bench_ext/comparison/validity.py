@@ -8,6 +8,7 @@ from comparison import procfs
 OTHERS_LIMIT = 0.05  # share of a processor that programs other than the comparison's may take
 STOLEN_LIMIT = 0.05  # share of a processor that the hypervisor may take
 FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
+BULK_THREAD, BULK_NICE = "hl-bulk", 10  # of replicas: takes whole files
 EAGER = 0.9  # share of the time in which a thread that always wants the processor is seen to want it
 LEAST_OF_FAIR = 0.8  # part of a fair share that such a thread must have had
 TICKS = 4  # with fewer clock ticks, times of processors mean nothing
@@ -36,13 +37,15 @@ def fair_share_reasons(replicas: list[procfs.Thread], noise: list[procfs.Thread]
 
 
 def placement_reasons(who: str, found: dict[int, procfs.Placement], processor: int, normal: bool) -> list[str]:
-    """Threads of `who` must be allowed on `processor` alone, and, where `normal`, have normal policy and nice 0."""
+    """Threads of `who` must be allowed on `processor` alone, and, where `normal`, have normal policy and nice 0, but for a
+    replica's thread for whole files, on which no commit waits."""
     reasons = []
     for tid, placement in found.items():
         if placement.processors != {processor}:
             allowed = ", ".join(map(str, sorted(placement.processors)))
             reasons.append(f"thread {tid} of {who} may run on processor {allowed} instead of {processor} alone")
-        if normal and (placement.policy != os.SCHED_OTHER or placement.nice != 0):
+        nice = BULK_NICE if placement.name == BULK_THREAD else 0
+        if normal and (placement.policy != os.SCHED_OTHER or placement.nice != nice):
             reasons.append(f"thread {tid} of {who} has policy {placement.policy} and nice {placement.nice} instead of normal priority")
     return reasons
 

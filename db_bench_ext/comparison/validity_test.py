@@ -63,6 +63,11 @@ class PlacementTest(unittest.TestCase):
             self.assertIn("instead of normal priority", validity.placement_reasons("a replica", {9: placement}, 1, True)[0])
             self.assertEqual(validity.placement_reasons("the RNIC daemon", {9: placement}, 1, False), [])
 
+    def test_a_replicas_thread_for_files_yields(self):
+        for name, reasons in (("hl-bulk", 0), ("other", 1)):
+            placement = Placement(frozenset({1}), os.SCHED_OTHER, 10, name)
+            self.assertEqual(len(validity.placement_reasons("a replica", {9: placement}, 1, True)), reasons, name)
+
     def test_the_daemon_is_event_driven_or_free_to_spin(self):
         fifo, normal = (Placement(frozenset({1}), policy, 0) for policy in (os.SCHED_FIFO, os.SCHED_OTHER))
         event_driven, spinning = ["hyperloop-rnicd", "--spin-us", "0"], ["hyperloop-rnicd", "--spin-us", "50"]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/background_thread.h"
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
 
@@ -167,6 +168,7 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
 // --- one replica's thread
 
 std::chrono::milliseconds BulkLane::Work(Replica& replica) {
+  if (!std::exchange(replica.yields, true)) YieldToOtherThreads();
   const Step step = NextStep(replica);
   if (step.action == Action::kNone) return options_.list_again;
   if (step.action == Action::kList) {

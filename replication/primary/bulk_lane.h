@@ -1,6 +1,6 @@
 // BulkLane: ships the finished files of a database directory to every replica (SST, blob, OPTIONS,
 // IDENTITY). It has one thread for each replica, which makes what the replica holds equal to what
-// is listed.
+// is listed, and which yields the processor to threads that commit.
 //
 // As soon as a file is listed, it is sent from the local directory, a piece at a time. Files that
 // are not listed any more are dropped at the replica. What has arrived of a file is not sent again.
@@ -92,6 +92,7 @@ class BulkLane {
     std::unique_ptr<BulkTarget> target;
     uint64_t generation = 0;  // of the targets that `target` was made from
     std::vector<char> buffer;
+    bool yields = false;        // to threads that commit
     Clock::time_point asked{};  // when it was last asked for its list
     // mutex_ guards these.
     BulkConnect connect;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/background_thread.h"
 #include "hyperloop/core/out_of_memory.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
@@ -76,6 +77,7 @@ void BulkServer::ScrubIfIdle() {
 
 void BulkServer::Run() {
   pthread_setname_np(pthread_self(), "hl-bulk");
+  YieldToOtherThreads();
   control::Deadline scrub = control::Clock::now() + kScrubInterval;
   while (true) {
     pollfd stop{stop_.get(), POLLIN, 0};

@@ -1,6 +1,7 @@
 // BulkServer: the port and the thread on which a replica takes files (BulkService). The control
 // plane has its own port and thread, so that a slow disk holds up no primary that asks for
-// something else. While nobody asks for anything, the thread reads the files again (FileScrub).
+// something else. The thread yields the processor to those that commits need. While nobody asks
+// for anything, it reads the files again (FileScrub).
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/sst_file_writer.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,33 @@ TEST_F(WholeDatabaseTest, ReplicasKeepNoFileThatTheDatabaseDropped) {
     };
     EXPECT_TRUE(Eventually([&] { return held() == local; })) << i;
   }
+}
+
+// The nice values of the process's threads that move whole files.
+std::multiset<int> NiceValuesOfBulkThreads(pid_t pid) {
+  constexpr int kBefore = 16;  // fields between the name and the nice value, proc(5)
+  std::multiset<int> values;
+  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream file(task.path() / "stat");
+    const std::string stat{std::istreambuf_iterator<char>(file), {}};
+    if (stat.find("(hl-bulk") == std::string::npos) continue;
+    std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+    std::string field;
+    for (int i = 0; i < kBefore; ++i) fields >> field;
+    int nice = 0;
+    fields >> nice;
+    values.insert(nice);
+  }
+  return values;
+}
+
+TEST_F(WholeDatabaseTest, ThreadsThatMoveFilesYieldToThoseThatCommit) {
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Put("key", "value"));
+  ASSERT_OK(database.db()->Flush({}));
+  EXPECT_EQ(NiceValuesOfBulkThreads(getpid()), (std::multiset<int>{10, 10}));
+  EXPECT_EQ(NiceValuesOfBulkThreads(cluster_.replica_pid(0)), std::multiset<int>{10});
 }
 
 TEST_F(WholeDatabaseTest, AnIngestedTableReachesTheReplicas) {
