@@ -31,6 +31,11 @@ rnic::Media PromiseOf(const MediaKind& kind) {
   return kind.emulated ? rnic::Media::kRam : kind.level;
 }
 
+Result<RegionGeometry> GeometryOf(const StoreOptions& options, uint64_t region_size) {
+  return RegionGeometry::Compute(region_size, options.journal_size, options.table_capacity,
+                                 options.extent_size);
+}
+
 // An error of opening, with what can be done about it.
 Status WithRemedy(const Status& status) {
   if (!IsGroupError(status.code())) return status;
@@ -105,9 +110,7 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
 Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                                    const std::vector<MemberLook>& looks) {
   if (plan.format) {
-    HL_ASSIGN_OR_RETURN(
-        const RegionGeometry geometry,
-        RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity));
+    HL_ASSIGN_OR_RETURN(const RegionGeometry geometry, GeometryOf(options_, plan.region_size));
     HL_RETURN_IF_ERROR(CheckPairing(request, options_, plan.group, {}, 0));
     return request.judge ? request.judge(NoFiles(geometry)) : Status();
   }
@@ -242,9 +245,7 @@ Status Session::AttachAll() {
 }
 
 Status Session::FormatOwn(const TakePlan& plan) {
-  HL_ASSIGN_OR_RETURN(
-      const RegionGeometry geometry,
-      RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity));
+  HL_ASSIGN_OR_RETURN(const RegionGeometry geometry, GeometryOf(options_, plan.region_size));
   return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 

@@ -23,10 +23,10 @@ std::string LacksPiece(uint64_t number) {
 
 }  // namespace
 
-History::Piece History::Begin(size_t padding) {
+History::Piece History::Begin(std::string_view note) {
   const uint64_t number = next_++;
   pieces_[number] = false;
-  Piece piece{number, std::to_string(number) + std::string(padding, '-') + ";"};
+  Piece piece{number, std::to_string(number) + std::string(note) + ";"};
   bytes_ += piece.text.size();
   return piece;
 }
@@ -53,6 +53,29 @@ std::string History::Check(std::string_view content) {
   for (; expected != pieces_.end(); expected = pieces_.erase(expected))
     if (expected->second) return LacksPiece(expected->first);
   return "";
+}
+
+std::string History::BeginCurrent() {
+  currents_.push_back(std::to_string(next_current_++));
+  return currents_.back();
+}
+
+void History::AcknowledgeCurrent(const std::string& value, uint64_t epoch) {
+  // Somebody may have read a later value by now.
+  const auto found = std::ranges::find(currents_, value);
+  if (found != currents_.end()) currents_.erase(currents_.begin(), found);
+  Serves(epoch);
+}
+
+std::string History::CheckCurrent(const std::string& value) {
+  std::string wrong = LookCurrent(value);
+  if (wrong.empty()) currents_ = {value};
+  return wrong;
+}
+
+std::string History::LookCurrent(const std::string& value) const {
+  if (std::ranges::find(currents_, value) != currents_.end()) return "";
+  return "the small file holds '" + value + "', and not '" + currents_.front() + "' or later";
 }
 
 std::string History::Look(std::string_view content) const {

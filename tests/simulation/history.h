@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hyperloop::simulation {
 
@@ -19,7 +20,8 @@ class History {
     uint64_t number = 0;
     std::string text;
   };
-  Piece Begin(size_t padding);
+  // `note`: what stands behind its number; it has no ';' and begins with no digit.
+  Piece Begin(std::string_view note);
   // `epoch`: the group's, now.
   void Acknowledge(uint64_t number, uint64_t epoch) {
     pieces_[number] = true;
@@ -31,6 +33,14 @@ class History {
   uint64_t acknowledged() const;
   uint64_t begun() const { return next_ - 1; }  // pieces
   uint64_t bytes() const { return bytes_; }     // of all pieces
+  // A small file that is replaced as a whole: the next value for it, which it may have from now on,
+  // and the end of its replacing.
+  std::string BeginCurrent();
+  void AcknowledgeCurrent(const std::string& value, uint64_t epoch);
+  // As Check and Look, for its value; empty: there is no such file.
+  std::string CheckCurrent(const std::string& value);
+  std::string LookCurrent(const std::string& value) const;
+
   // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
   std::string Check(std::string_view content);
   // The same, and nothing is relied on or known to be gone by it.
@@ -41,6 +51,9 @@ class History {
   uint64_t bytes_ = 0;
   uint64_t epoch_ = 0;
   std::map<uint64_t, bool> pieces_;  // by number: whether it was acknowledged
+  std::vector<std::string> currents_{
+      ""};  // what the small file may hold, in the order of BeginCurrent
+  uint64_t next_current_ = 1;
 };
 
 }  // namespace hyperloop::simulation

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 class HistoryTest : public testing::Test {
  protected:
   std::string Append(bool acknowledged) {
-    const History::Piece piece = history_.Begin(3);
+    const History::Piece piece = history_.Begin("---");
     if (acknowledged) history_.Acknowledge(piece.number, 1);
     return piece.text;
   }

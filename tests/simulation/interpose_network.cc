@@ -132,6 +132,8 @@ void EndConnections(uint64_t process) {
   Scheduler::Get().DescriptorsChanged();
 }
 
+bool HasDied(uint64_t process) { return TheNetwork().dead.contains(process); }
+
 }  // namespace hyperloop::simulation
 
 using namespace hyperloop::simulation;  // NOLINT(google-build-using-namespace)

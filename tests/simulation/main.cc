@@ -48,8 +48,8 @@ int Main(int argc, char** argv) {
   CLI::App app{
       "Runs replicated groups, each in a process of its own, under a clock and a schedule that "
       "follow from a seed. Replicas and primaries end, lose power, and are out of reach; links are "
-      "cut, pools are damaged or lost; primaries take the group from each other, and change its "
-      "replicas. Afterwards everything that was acknowledged must be there.\n"
+      "cut, pools and tables are damaged or lost; primaries take the group from each other, and "
+      "change its replicas. Afterwards everything that was acknowledged must be there.\n"
       "Exit status: 0 all runs are sound, 1 one is not, 2 wrong usage. With --find: 0 one is not "
       "sound, 1 all are, 2 wrong usage."};
   app.add_option("--seeds", text, "one seed, or the first and the last one: A-B")
@@ -57,7 +57,7 @@ int Main(int argc, char** argv) {
   app.add_option("--jobs", options.jobs, "runs at once")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--folder", options.folder, "where each run makes its pools, about 100 MiB")
+  app.add_option("--folder", options.folder, "where each run makes its pools, about 20 MiB")
       ->capture_default_str();
   app.add_flag("--twice", options.twice, "run each seed twice and compare the traces");
   app.add_option("--patience", options.patience, "seconds of the real clock that a run may take")

@@ -11,5 +11,6 @@ void SetReachable(uint16_t port, bool reachable);
 
 // A process dies: its connections break, its ports are free, and it makes no other connections.
 void EndConnections(uint64_t process);
+bool HasDied(uint64_t process);
 
 }  // namespace hyperloop::simulation

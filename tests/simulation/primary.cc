@@ -14,19 +14,25 @@ constexpr int kMostSlots = 64;                 // with the longest window
 constexpr uint64_t kSlowAppend = 500'000'000;  // nanoseconds; half of what an operation may take
 constexpr int kMostSlow = 3;
 
-constexpr uint64_t kMostBytes = 2 << 20;  // from then on pieces are short, so that the data fits
+constexpr uint64_t kMostBytes = 512 << 10;  // from then on pieces are short, so that the data fits
+
+// Of so many turns of the writer, one writes a table, and one replaces the small file.
+constexpr uint64_t kTurns = 8;
+constexpr size_t kMostTables = 6;  // a table more, and one is given up
 
 uint64_t Choose(uint64_t bound) { return Scheduler::Get().Choose(bound); }
 
 }  // namespace
 
 Primary::Primary(const World& world, size_t host, std::unique_ptr<Store> store, FileId file,
-                 History& history, WriterOptions options)
+                 History& history, Tables& tables, std::set<uint64_t> live, WriterOptions options)
     : world_(world),
       host_(host),
       process_(Scheduler::Process()),
       store_(std::move(store)),
       file_(file),
+      tables_(tables),
+      live_(std::move(live)),
       writer_([this, &history, options] { Write(history, options); }) {}
 
 Primary::~Primary() {
@@ -57,36 +63,108 @@ Status Primary::Close() {
   return store_->Close();
 }
 
+std::set<WholeFile> Primary::ListedTables() const {
+  std::set<WholeFile> listed;
+  const Result<std::vector<FileInfo>> files = store_->Files();
+  if (!files.ok()) return listed;
+  for (const FileInfo& file : *files)
+    if (file.lane == Lane::kBulk) listed.insert({file.name, file.size, file.checksum});
+  return listed;
+}
+
+void Primary::BeginLongTable() {
+  const AsProcess as(process_);
+  store_->ListFile(FileOfTable(tables_.WriteLong(host_))).IgnoreError();
+}
+
 void Primary::Hurry() { busy_ = kBusyAppends; }
 
 void Primary::Write(History& history, const WriterOptions& options) {
   while (Pause(), !stop_ && !world_.IsDead(process_)) {
-    const Status appended = AppendSome(history, options);
-    fenced_ = appended.code() == Code::kFenced;
+    fenced_ = TakeTurn(history, options).code() == Code::kFenced;
     if (fenced_) return;
   }
 }
 
+Status Primary::TakeTurn(History& history, const WriterOptions& options) {
+  switch (Choose(kTurns)) {
+    case 0:
+      return WriteTable(history);
+    case 1:
+      return ReplaceCurrent(history);
+    default:
+      return AppendSome(history, options);
+  }
+}
+
 void Primary::Pause() {
+  const auto rested = [this] { return !rests_ || stop_; };
+  Scheduler::Get().Wait(rested);
   const auto ready = [this] { return busy_ > 0 || stop_; };
   Scheduler::Get().Wait(ready, Scheduler::Get().Now() + kPause + Choose(kMostPause - kPause));
   if (busy_ > 0) --busy_;
 }
 
 Status Primary::AppendSome(History& history, const WriterOptions& options) {
+  std::vector<std::string> notes;
+  const uint64_t most = history.bytes() < kMostBytes ? options.most_padding : 0;
+  for (uint64_t n = 0; n < options.at_once; ++n)
+    notes.push_back(std::string(Choose(most + 1), '-'));
+  return Append(history, notes);
+}
+
+Status Primary::ReplaceCurrent(History& history) {
+  const bool overtaken = overtaken_;
+  const std::string value = history.BeginCurrent();
+  HL_ASSIGN_OR_RETURN(const FileId file, store_->Create(kScratch));
+  HL_ASSIGN_OR_RETURN(const AppendTicket cut, store_->Append(file, "to be cut"));
+  HL_RETURN_IF_ERROR(store_->Await(cut));
+  HL_RETURN_IF_ERROR(store_->Truncate(file, 0));
+  HL_ASSIGN_OR_RETURN(const AppendTicket written, store_->Append(file, value));
+  HL_RETURN_IF_ERROR(store_->Await(written));
+  HL_RETURN_IF_ERROR(store_->Rename(kScratch, kCurrent));
+  if (world_.IsDead(process_)) return {};  // nobody hears of it
+  if (overtaken) broke_fence_ = true;
+  history.AcknowledgeCurrent(value, store_->statistics().epoch);
+  return {};
+}
+
+Status Primary::WriteTable(History& history) {
+  const uint64_t table = tables_.Write(host_), pools_lost = world_.pools_lost();
+  HL_RETURN_IF_ERROR(store_->ListFile(FileOfTable(table)));
+  HL_RETURN_IF_ERROR(store_->AwaitFiles(Holders::kCaughtUp));
+  if (world_.IsDead(process_)) return {};
+  if (pools_lost == world_.pools_lost() &&
+      !world_.MajoritiesHold(FileOfTable(table), store_->statistics().epoch))
+    tables_.lacking().insert(table);
+  tables_.named().insert(table);
+  HL_RETURN_IF_ERROR(Append(history, {NamingOf(table)}));
+  live_.insert(table);
+  if (live_.size() <= kMostTables || world_.IsDead(process_)) return {};
+  const auto given_up = std::next(live_.begin(), static_cast<ptrdiff_t>(Choose(live_.size())));
+  const uint64_t former = *given_up;
+  HL_RETURN_IF_ERROR(Append(history, {GivingUpOf(former)}));
+  if (world_.IsDead(process_)) return {};
+  live_.erase(given_up);
+  tables_.named().erase(former);
+  tables_.directory(host_).erase(former);
+  return store_->Remove(NameOfTable(former));
+}
+
+Status Primary::Append(History& history, const std::vector<std::string>& notes) {
   std::vector<std::pair<uint64_t, AppendTicket>> under_way;
   Status appended;
   const bool overtaken = overtaken_;
-  for (uint64_t n = 0; n < options.at_once && appended.ok(); ++n) {
-    const uint64_t most = history.bytes() < kMostBytes ? options.most_padding : 0;
-    const History::Piece piece = history.Begin(Choose(most + 1));
+  for (const std::string& note : notes) {
+    if (!appended.ok()) break;
+    const History::Piece piece = history.Begin(note);
     const Result<AppendTicket> ticket = store_->Append(file_, piece.text);
     appended = ticket.status();
     if (ticket.ok()) under_way.emplace_back(piece.number, *ticket);
   }
   for (const auto& [number, ticket] : under_way) {
     const Status awaited = store_->Await(ticket);
-    if (world_.IsDead(process_)) return awaited;  // nobody hears of it
+    if (world_.IsDead(process_)) return Unavailable("this process is dead");  // nobody hears of it
     if (awaited.ok()) {
       history.Acknowledge(number, store_->statistics().epoch);
       Scheduler::Get().Note(number);

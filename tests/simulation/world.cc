@@ -1,6 +1,7 @@
 #include "simulation/world.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "control/client.h"
@@ -59,7 +62,8 @@ uint64_t UsedLine(std::span<const std::byte> region, std::mt19937_64& random) {
   return used[random() % used.size()];
 }
 
-// Leaves holes where there are zeros, which most of a pool is.
+// Leaves holes where there are zeros, which most of a pool is. Nobody else goes on before all bytes
+// are copied.
 void CopyFile(const std::string& from, const std::string& to) {
   const UniqueFd source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
   const UniqueFd target(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -68,11 +72,27 @@ void CopyFile(const std::string& from, const std::string& to) {
   off_t at = 0;
   for (ssize_t n = 0; (n = pread(source.get(), bytes.data(), bytes.size(), at)) > 0; at += n) {
     const auto size = static_cast<size_t>(n);
-    if (std::memcmp(bytes.data(), kZeros.data(), size) != 0 &&
-        pwrite(target.get(), bytes.data(), size, at) != n)
+    if (std::memcmp(bytes.data(), kZeros.data(), size) == 0) continue;
+    if (lseek(target.get(), at, SEEK_SET) != at || write(target.get(), bytes.data(), size) != n)
       MustBeOk(FromErrno(errno, "copying " + from));
   }
   if (ftruncate(target.get(), at) != 0) MustBeOk(FromErrno(errno, "copying " + from));
+}
+
+// Gives the files in `directory`, and in the directories therein, to a new directory of that name.
+void MoveFiles(const std::string& directory) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(directory)) return;
+  std::string former = directory + ".former";
+  while (fs::exists(former)) former += "-";
+  fs::rename(directory, former);
+  mkdir(directory.c_str(), 0700);
+  for (const auto& group : fs::directory_iterator(former)) {
+    const std::string target = directory + "/" + group.path().filename().string();
+    mkdir(target.c_str(), 0700);
+    for (const auto& file : fs::directory_iterator(group.path()))
+      fs::rename(file.path(), target + "/" + file.path().filename().string());
+  }
 }
 
 }  // namespace
@@ -92,9 +112,11 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
   for (int i = 0; i < first_count_; ++i) Start(i);
   options_.device = "simulated";
   options_.journal_size = 256 << 10;
+  options_.extent_size = kExtent;
   options_.table_capacity = 64;
   options_.ack_timeout = kAckTimeout;
   options_.connect_timeout = kAckTimeout;
+  options_.bulk_timeout = kAckTimeout;
 }
 
 World::~World() {
@@ -117,8 +139,9 @@ void World::Start(int replica) {
        .power = &fabric_.power(name),
        .port = own.port,
        .durable = own.durable.has_value() ? &*own.durable : nullptr,
-       .media = on_disks_ ? MakeMediaWriter(MediaKind(rnic::Media::kFile, true), PoolOf(name))
-                          : nullptr});
+       .media =
+           on_disks_ ? MakeMediaWriter(MediaKind(rnic::Media::kFile, true), PoolOf(name)) : nullptr,
+       .files = FilesOf(name)});
   MustBeOk(started.status());
   own.running = std::move(started).value();
   own.port = own.running->port();
@@ -159,6 +182,7 @@ void World::EndProcess(uint64_t process, const std::string& host,
     CopyFile(pool, pool + ".copy");
     std::filesystem::rename(pool + ".copy", pool);
   }
+  MoveFiles(FilesOf(host));
   Scheduler::Get().SetLagging(process, false);
 }
 
@@ -178,7 +202,10 @@ void World::Lay(Replica& replica) {
 
 void World::Kill(int replica) {
   Replica& own = At(replica);
-  EndProcess(own.process, NameOf(replica), [&] { own.durable = own.running->durable(); });
+  EndProcess(own.process, NameOf(replica), [&] {
+    own.durable = own.running->durable();
+    own.page = PageOf(replica);
+  });
   Lay(own);
 }
 
@@ -186,7 +213,11 @@ void World::LosePower(int replica) {
   Replica& own = At(replica);
   EmbeddedReplica::Durable left;
   EndProcess(own.process, NameOf(replica), [&] { left = own.running->AfterPowerFailure(random_); });
+  own.page = left.node_page;
   Lay(own);
+  if (const std::string files = FilesOf(NameOf(replica)); std::filesystem::exists(files))
+    for (const auto& group : std::filesystem::directory_iterator(files))
+      LoseUnsynced(group.path(), random_);
   auto pool = Pool::Open(PoolOf(NameOf(replica)));
   MustBeOk(pool.status());
   std::ranges::copy(left.region, (*pool)->region().begin());
@@ -195,8 +226,11 @@ void World::LosePower(int replica) {
 
 void World::LosePool(int replica) {
   if (up(replica)) Kill(replica);
+  ++pools_lost_;
   std::filesystem::remove(PoolOf(NameOf(replica)));
+  std::filesystem::remove_all(FilesOf(NameOf(replica)));
   At(replica).durable.reset();
+  At(replica).page.clear();
 }
 
 test::EmbeddedReplica::Fate World::FateOf(const control::BodyUnion& request) {
@@ -226,8 +260,72 @@ test::EmbeddedReplica::Durable World::Left(int replica) {
   return {{region.begin(), region.end()}, {page.begin(), page.end()}};
 }
 
+std::vector<std::byte> World::PageOf(int replica) const {
+  if (up(replica)) {
+    const std::span<std::byte> page = At(replica).running->node_page();
+    return {page.begin(), page.end()};
+  }
+  return At(replica).page;
+}
+
+std::string World::PathOf(int replica, const WholeFile& file) const {
+  for (const auto& group : std::filesystem::directory_iterator(FilesOf(NameOf(replica)))) {
+    for (const auto& each : std::filesystem::directory_iterator(group.path())) {
+      const std::string name = each.path().filename();
+      const bool finished = name.find('.', name.find('@')) == std::string::npos;
+      if (name.starts_with(file.name + "@") && finished) return each.path();
+    }
+  }
+  return "";
+}
+
+void World::DamageFile(int replica, const WholeFile& file) const {
+  std::fstream bytes(PathOf(replica, file), std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(static_cast<std::streamoff>(file.size / 2));
+  const int byte = bytes.get();
+  bytes.seekp(static_cast<std::streamoff>(file.size / 2));
+  bytes.put(static_cast<char>(byte ^ 1));
+}
+
+bool World::HoldsSound(int replica, const WholeFile& file) const {
+  std::ifstream in(PathOf(replica, file), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  FileChecksum checksum;
+  checksum.Add(bytes);
+  return bytes.size() == file.size && checksum.value() == file.checksum;
+}
+
+bool World::MajoritiesHold(const WholeFile& file, uint64_t epoch) const {
+  size_t all = 0, holders = 0;
+  for (int i = 0; i < count(); ++i) {
+    if (!exists(i)) continue;
+    const Result<NodeState> state = ReadNodeState(PageOf(i));
+    if (!state.ok() || state->installed.epoch != epoch) continue;
+    all = state->installed.All().size();
+    holders += FilesOfReplica(i).contains(file) ? 1 : 0;
+  }
+  return 2 * holders >= all;
+}
+
 void World::SetReachable(int replica, bool reachable) const {
-  simulation::SetReachable(At(replica).port, reachable);
+  const Replica& own = At(replica);
+  simulation::SetReachable(own.port, reachable);
+  if (up(replica)) simulation::SetReachable(own.running->bulk_port(), reachable);
+}
+
+std::set<WholeFile> World::FilesOfReplica(int replica) const {
+  std::set<WholeFile> held;
+  const std::string root = FilesOf(NameOf(replica));
+  if (!std::filesystem::exists(root)) return held;
+  // FileStore would make what it lists durable.
+  for (const auto& group : std::filesystem::directory_iterator(root)) {
+    for (const auto& [name, size] : SyncedFiles(group.path())) {
+      const size_t at = name.find('@');
+      if (at == std::string::npos || name.find('.', at) != std::string::npos) continue;
+      held.insert({name.substr(0, at), size, std::stoull(name.substr(at + 1), nullptr, 16)});
+    }
+  }
+  return held;
 }
 
 uint64_t World::Damage(const std::string& host) {

@@ -54,7 +54,9 @@ struct Loss {
 
 class World {
  public:
-  static constexpr uint64_t kRegion = 9 << 20;  // bytes of each replica's region
+  // Bytes of each replica's region, and of an extent of it. The larger they are, the longer a run
+  // takes.
+  static constexpr uint64_t kRegion = 1536 << 10, kExtent = 64 << 10;
 
   // `folder` is empty, and gets the pools. `log` may be null.
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log);
@@ -70,7 +72,7 @@ class World {
   void Kill(int replica);
   // The host ends, and loses what was not durable.
   void LosePower(int replica);
-  // The process dies, and its pool is gone: the next start makes a fresh one.
+  // The process dies, and its pool and its files are gone: the next start makes fresh ones.
   void LosePool(int replica);
   // SIGSTOP and SIGCONT of its process.
   void SetStopped(int replica, bool stopped) const {
@@ -81,7 +83,7 @@ class World {
   // The next msync of the replica's pool fails with EIO, and makes nothing durable.
   void FailDisk(int replica) { At(replica).disk_fails = true; }
   bool disk_fails(int replica) const { return At(replica).disk_fails; }
-  // Cuts or heals the control connections to a replica.
+  // Cuts or heals the connections to a replica's control plane and bulk lane.
   void SetReachable(int replica, bool reachable) const;
   // Changes some bytes of a pool that nobody uses. Returns the offset of the first one.
   uint64_t Damage(const std::string& host);
@@ -90,8 +92,20 @@ class World {
   std::span<std::byte> node_page(int replica) { return At(replica).running->node_page(); }
   // What of the node page is durable. While it is up.
   std::vector<std::byte> durable_page(int replica) { return At(replica).running->durable_page(); }
-  // What a restart of the replica finds, if its host loses power now.
+  // What a restart of the replica finds, if its host loses power now; and only the node page of it,
+  // if it does not.
   test::EmbeddedReplica::Durable Left(int replica);
+  std::vector<std::byte> PageOf(int replica) const;
+  // The whole files that are durable at the replica, up or down.
+  std::set<WholeFile> FilesOfReplica(int replica) const;
+  // Changes a byte of a file that the replica holds.
+  void DamageFile(int replica, const WholeFile& file) const;
+  // Whether it holds the file, and its bytes are those of its checksum.
+  bool HoldsSound(int replica, const WholeFile& file) const;
+  // Whether any majority of the replicas of this epoch has one that holds the file durably. True if
+  // none has recorded the epoch's configuration.
+  bool MajoritiesHold(const WholeFile& file, uint64_t epoch) const;
+  uint64_t pools_lost() const { return pools_lost_; }  // so many times
   Fabric& fabric() { return fabric_; }
   static std::string NameOf(int replica) { return "r" + std::to_string(replica); }
   std::string AddressOf(int replica) const {
@@ -124,8 +138,9 @@ class World {
     uint64_t process = 0;
     uint16_t port = 0;
     bool disk_fails = false;
-    // While it is down: of what the pool holds.
+    // While it is down: what is durable of what the pool holds, and the node page in the pool.
     std::optional<EmbeddedReplica::Durable> durable;
+    std::vector<std::byte> page;
   };
   struct Losses {
     bool planned = false, begun = false;
@@ -136,6 +151,9 @@ class World {
   Replica& At(int replica) { return replicas_[static_cast<size_t>(replica)]; }
   const Replica& At(int replica) const { return replicas_[static_cast<size_t>(replica)]; }
   std::string PoolOf(const std::string& host) const { return folder_ + "/" + host; }
+  std::string FilesOf(const std::string& host) const { return PoolOf(host) + ".files"; }
+  // Where the replica keeps it; empty: it does not hold it.
+  std::string PathOf(int replica, const WholeFile& file) const;
   // The process dies. `last`: called when it does nothing any more, before its pool is given to
   // others.
   void EndProcess(uint64_t process, const std::string& host, const std::function<void()>& last);
@@ -154,6 +172,7 @@ class World {
   const int first_count_;
   std::vector<Replica> replicas_;
   Losses losses_;
+  uint64_t pools_lost_ = 0;
   std::set<uint64_t> dead_;  // processes
   std::vector<std::thread> graves_;
 };

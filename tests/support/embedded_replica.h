@@ -18,6 +18,7 @@
 #include "control/server.h"
 #include "device/device_opener.h"
 #include "pool/pool.h"
+#include "replica/bulk_server.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 #include "softrnic/embedded.h"
@@ -64,6 +65,8 @@ class EmbeddedReplica {
     const Durable* durable = nullptr;
     // With a model: what makes bytes durable; null: the model alone.
     std::unique_ptr<MediaWriter> media = nullptr;
+    // Where it keeps whole files (BulkServer); empty: it takes none.
+    std::string files = {};
   };
   static DeviceOpener OpenerOf(softrnic::EmbeddedRnic& rnic, const std::string& host) {
     return [&rnic, host] { return rnic.OpenDevice(host); };
@@ -91,17 +94,25 @@ class EmbeddedReplica {
     replica->service_ =
         std::make_unique<RdmaService>(std::move(options.open_device), pool, nullptr);
     HL_RETURN_IF_ERROR(replica->service_->Start());
-    HL_ASSIGN_OR_RETURN(replica->node_,
-                        Node::Create({options.host, "ram"}, pool.region(), *replica->store_,
-                                     *replica->service_, nullptr));
     EmbeddedReplica* self = replica.get();
+    if (!options.files.empty()) {
+      HL_ASSIGN_OR_RETURN(replica->bulk_,
+                          BulkServer::Listen({"127.0.0.1", 0}, control::Trust(), nullptr));
+    }
+    HL_ASSIGN_OR_RETURN(replica->node_,
+                        Node::Create({options.host, "ram", self->bulk_port()}, pool.region(),
+                                     *replica->store_, *replica->service_, nullptr));
+    if (!options.files.empty()) {
+      HL_RETURN_IF_ERROR(replica->bulk_->Start(options.files, [](std::string_view) {}));
+      replica->bulk_->Publish(replica->node_->state());
+    }
     HL_ASSIGN_OR_RETURN(replica->server_,
                         control::ControlServer::Listen(
                             {"127.0.0.1", options.port}, control::Trust(),
                             [self](const control::BodyUnion& request) {
                               const Fate fate = self->gate_(request);
-                              if (fate == Fate::kHandled) return self->node_->Handle(request);
-                              if (fate == Fate::kReplyLost) self->node_->Handle(request);
+                              if (fate == Fate::kHandled) return self->Handle(request);
+                              if (fate == Fate::kReplyLost) self->Handle(request);
                               return control::MakeError(Unavailable("cut off by the test"));
                             }));
     replica->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
@@ -128,6 +139,7 @@ class EmbeddedReplica {
 
   std::string address() const { return server_->endpoint().ToString(); }
   uint16_t port() const { return server_->endpoint().port; }
+  uint16_t bulk_port() const { return bulk_ == nullptr ? 0 : bulk_->port(); }
   std::span<std::byte> region() const { return pool_->region(); }
   std::span<std::byte> node_page() const { return pool_->node_page(); }
 
@@ -141,6 +153,12 @@ class EmbeddedReplica {
     std::copy(durable->begin(), durable->end(), memory.begin());
     power.Watch(memory);
     std::copy(visible.begin(), visible.end(), memory.begin());
+  }
+
+  control::BodyUnion Handle(const control::BodyUnion& request) {
+    control::BodyUnion reply = node_->Handle(request);
+    if (bulk_ != nullptr) bulk_->Publish(node_->state());
+    return reply;
   }
 
   // As hyperloop-replica does.
@@ -159,6 +177,7 @@ class EmbeddedReplica {
     stop_ = true;
     const uint64_t one = 1;
     if (thread_.joinable() && write(wake_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
+    bulk_.reset();
     service_.reset();
     server_.reset();
   }
@@ -169,6 +188,7 @@ class EmbeddedReplica {
   std::unique_ptr<NodePageStore> store_;
   std::unique_ptr<RdmaService> service_;
   std::unique_ptr<Node> node_;
+  std::unique_ptr<BulkServer> bulk_;
   std::unique_ptr<control::ControlServer> server_;
   UniqueFd wake_;
   std::atomic<bool> stop_{false};

@@ -35,9 +35,12 @@ struct StoreOptions {
   AckMode ack = AckMode::kAppend;
   WaitMode wait = WaitMode::kPoll;
   uint32_t window = 64;
-  uint64_t journal_size = 32ull << 20;               // bytes; applied when the group is formatted
-  uint64_t region_size = 0;                          // bytes; 0: that of the first replica
-  uint32_t table_capacity = 4096;                    // files; applied when the group is formatted
+  uint64_t journal_size = 32ull << 20;  // bytes; applied when the group is formatted
+  uint64_t region_size = 0;             // bytes; 0: that of the first replica
+  uint32_t table_capacity = 4096;       // files; applied when the group is formatted
+  // Bytes, a power of two; applied when the group is formatted. Not an option of URIs, because a
+  // smaller one is only good for the small regions of simulations.
+  uint32_t extent_size = 1u << 20;
   std::string media = "auto";                        // auto, ram, file, pmem, …-emulated
   bool local_sync = false;                           // fsync the local copies of log files too
   LocalWrite local_write = LocalWrite::kOverlapped;  // when those copies are written

@@ -1,0 +1,84 @@
+#include "simulation/steps.h"
+
+#include <cstdint>
+
+namespace hyperloop::simulation {
+
+void Steps::Step() {
+  switch (Below(48)) {
+    case 0:
+      return Restart(AnyReplica(), /*power=*/false);
+    case 1:
+      return Restart(AnyReplica(), /*power=*/true);
+    case 2:
+    case 10:
+      return StopOrStart(AnyReplica());
+    case 3:
+      return CutAndHeal(AnyReplica());
+    case 4:
+      Say("the primary vanishes");
+      Vanish(primary_);
+      CheckMembersAlone();
+      return Heal(), OpenSoon();
+    case 5:
+      return CloseAndOpen();
+    case 6:
+      return Takeover();
+    case 7:
+    case 37:
+    case 38:
+      return DamageOne();
+    case 11:
+      return Race();
+    case 13:
+    case 14:
+    case 15:
+      return DieWhileOpening();
+    case 16:
+    case 17:
+      return OpenWithSome();
+    case 18:
+    case 19:
+      return WakeUpLate();
+    case 20:
+      return StopReplica(AnyReplica());
+    case 8:
+    case 9:
+      return DisturbLink();
+    case 21:
+    case 22:
+    case 23:
+    case 24:
+      return ChangeReplicas();
+    case 25:
+    case 26:
+    case 27:
+    case 28:
+    case 29:
+      return ChangesCutShort();
+    case 30:
+      return LosePool();
+    case 31:
+    case 32:
+    case 33:
+      return RestartRnic();
+    case 34:
+    case 35:
+    case 36:
+      return FailDisk();
+    case 39:
+    case 40:
+    case 41:
+      return AddWhileItServes();
+    case 42:
+    case 43:
+      return DamageTable();
+    case 44:
+    case 45:
+      return LoseDirectories();
+    default:
+      return LoseAllPower();
+  }
+}
+
+}  // namespace hyperloop::simulation
