@@ -216,6 +216,15 @@ Program StartTakeover(World& world, const std::string& copy, bool first_stands_s
       world.Path("second.log"));
 }
 
+// When RocksDB 7.8.3 cannot change the memtable of a family, it keeps a reference to each other one
+// whose memtable was to be changed too. A fenced primary, which can make no log, is an example.
+// With assertions, as Debian builds it, RocksDB aborts when that database is closed. Nothing
+// acknowledged is lost by it.
+bool FencedAndAborted(const Ended& ended) {
+  return ended.output.find("IO fenced off: cannot create") != std::string::npos &&
+         ended.output.find("~ColumnFamilySet(): Assertion `last_ref' failed") != std::string::npos;
+}
+
 // Whether the first primary goes on after a second one took the group or tried to; else it is
 // fenced, and an acknowledgement that it got later would be lost.
 bool FirstGoesOn(World& world) {
@@ -236,7 +245,9 @@ bool FirstGoesOn(World& world) {
     return false;
   }
   const Ended ended = world.writer().Wait();
-  if (ended.status != kFencedOff)
+  if (FencedAndAborted(ended))
+    world.Note("fenced; RocksDB aborted by itself when it was closed");
+  else if (ended.status != kFencedOff)
     world.Fail("the first primary was not fenced but ended with " + std::to_string(ended.status) +
                ": " + ended.output);
   world.progress().failed.store(0);
