@@ -20,13 +20,6 @@ function(hyperloop_tier_needs LABEL)
   add_dependencies(tests_${LABEL} ${ARGN})
 endfunction()
 
-# hyperloop_compile_together(TARGET): eight sources at a time, which takes a fraction of the time. Alone are only those with
-# SKIP_UNITY_BUILD_INCLUSION: the ones that planted bugs replace (tests/simulation), and those about which g++ warns that a
-# public class has a field from an anonymous namespace, which is right in a source and wrong in a header.
-function(hyperloop_compile_together TARGET)
-  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON)
-endfunction()
-
 # hyperloop_compile_as_test(NAME): what is tested is optimised as users get it. The tests themselves compile twice as fast in
 # this way.
 function(hyperloop_compile_as_test NAME)

@@ -49,6 +49,7 @@ class Database {
     rocksdb::DBOptions options;
     options.env = env;
     options.create_if_missing = options.create_missing_column_families = true;
+    options.error_if_exists = true;  // a database that was filled before has other tables
     options.avoid_flush_during_shutdown = true;
     options.max_background_jobs = 2;
     rocksdb::ColumnFamilyOptions family;

@@ -51,8 +51,8 @@ class History {
   uint64_t bytes_ = 0;
   uint64_t epoch_ = 0;
   std::map<uint64_t, bool> pieces_;  // by number: whether it was acknowledged
-  std::vector<std::string> currents_{
-      ""};  // what the small file may hold, in the order of BeginCurrent
+  // What the small file may hold, in the order of BeginCurrent.
+  std::vector<std::string> currents_{""};
   uint64_t next_current_ = 1;
 };
 

@@ -43,6 +43,21 @@ TEST_F(HistoryTest, OrderAndWholenessCount) {
   EXPECT_THAT(history_.Check(one + two + "7---;"), HasSubstr("wrong place"));
 }
 
+TEST_F(HistoryTest, TheSmallFileHoldsTheLastAcknowledgedValueOrALaterOne) {
+  EXPECT_EQ(history_.LookCurrent(""), "") << "there is none yet";
+  const std::string one = history_.BeginCurrent();
+  history_.AcknowledgeCurrent(one, 1);
+  EXPECT_THAT(history_.LookCurrent(""), HasSubstr("and not '" + one + "'"));
+  const std::string two = history_.BeginCurrent(), three = history_.BeginCurrent();
+  for (const std::string& each : {one, two, three}) EXPECT_EQ(history_.LookCurrent(each), "");
+  EXPECT_EQ(history_.CheckCurrent(two), "");
+  EXPECT_NE(history_.LookCurrent(one), "") << "a later one was read";
+  EXPECT_NE(history_.LookCurrent(three), "") << "it was not there, and does not come back";
+  history_.AcknowledgeCurrent(one, 1);
+  EXPECT_EQ(history_.LookCurrent(two), "")
+      << "an acknowledgement that is heard late changes nothing";
+}
+
 TEST_F(HistoryTest, ALookChangesNothing) {
   const std::string one = Append(true), two = Append(false), three = Append(true);
   EXPECT_EQ(history_.Look(one + two + three), "");

@@ -26,8 +26,6 @@ namespace {
 constexpr size_t kMostText = 1000;
 // More than a run has threads.
 constexpr int kMostArenas = 4096;
-// Bytes that are free are used again, and not given back: regions are copied again and again.
-constexpr int kKeptMemory = 32 << 20;
 
 // What the process of a run writes into its pipe.
 struct Message {
@@ -71,8 +69,6 @@ void StayOnOneProcessor(uint64_t number) {
   // Addresses follow from the seed, too, as far as anything depends on them. So each thread gets
   // memory that no other run has used, and the first one has a stack that begins with a page.
   mallopt(M_ARENA_MAX, kMostArenas);
-  mallopt(M_MMAP_THRESHOLD, kKeptMemory);
-  mallopt(M_TRIM_THRESHOLD, kKeptMemory);
   Outcome outcome;
   std::thread([&] {
     outcome =

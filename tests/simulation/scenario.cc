@@ -83,6 +83,9 @@ void Scenario::AwaitTables() {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     if (held() != primary_->ListedTables())
       Wrong(World::NameOf(each) + " does not hold just the group's tables");
+    for (const WholeFile& table : primary_->ListedTables())
+      if (!world_.HoldsSound(each, table))
+        Wrong(World::NameOf(each) + " holds " + table.name + " with other bytes");
   }
 }
 

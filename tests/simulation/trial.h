@@ -107,9 +107,7 @@ class Trial {
   bool Holds(const ReplicaList& list);
   // Whether the group is known, and each of its replicas is up and holds what the others do.
   bool Settled();
-  // Whether the replica holds all tables that the log may name.
-  bool HoldsTables(int replica);
-  // The named tables that each replica holds.
+  // The tables that the log may name, as far as each replica holds them.
   std::set<uint64_t> HeldByAll() const;
   void CheckTables();
   // Somebody opens the group by replicas that it no longer has, or never had.

@@ -95,8 +95,7 @@ uint64_t Trial::Recorded(int replica) {
 
 bool Trial::Settled() {
   const std::set<int> all = sets_.All();
-  return sets_.known() && Holds({{all.begin(), all.end()}}) &&
-         std::ranges::all_of(all, [this](int each) { return HoldsTables(each); });
+  return sets_.known() && Holds({{all.begin(), all.end()}}) && HeldByAll() == tables_.named();
 }
 
 std::set<uint64_t> Trial::HeldByAll() const {
@@ -112,12 +111,6 @@ void Trial::CheckTables() {
   if (!tables_.lacking().empty())
     Wrong("a primary was told that the replicas hold " + NameOfTable(*tables_.lacking().begin()) +
           ", which too few of them do");
-}
-
-bool Trial::HoldsTables(int replica) {
-  const std::set<WholeFile> held = world_.FilesOfReplica(replica);
-  return std::ranges::all_of(tables_.named(),
-                             [&](uint64_t table) { return held.contains(FileOfTable(table)); });
 }
 
 }  // namespace hyperloop::simulation
