@@ -66,7 +66,7 @@ std::vector<CommandLineFlagInfo> KnownFlags(const std::string& file) {
   gflags::GetAllFlags(&flags);
   std::erase_if(flags, [&](const CommandLineFlagInfo& flag) { return flag.filename != file; });
   for (const SharedFlag& shared : kSharedFlags) {
-    CommandLineFlagInfo flag;
+    CommandLineFlagInfo flag{};
     flag.name = shared.name;
     flag.type = shared.type;
     flag.description = shared.text;
@@ -92,7 +92,7 @@ class Reader {
 
  private:
   struct Setting {
-    CommandLineFlagInfo flag;
+    CommandLineFlagInfo flag{};
     std::optional<std::string> value;  // none: it is the next word
   };
 
