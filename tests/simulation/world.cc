@@ -296,15 +296,16 @@ bool World::HoldsSound(int replica, const WholeFile& file) const {
 }
 
 bool World::MajoritiesHold(const WholeFile& file, uint64_t epoch) const {
-  size_t all = 0, holders = 0;
+  size_t all = 0, recorded = 0, holders = 0;
   for (int i = 0; i < count(); ++i) {
     if (!exists(i)) continue;
     const Result<NodeState> state = ReadNodeState(PageOf(i));
     if (!state.ok() || state->installed.epoch != epoch) continue;
     all = state->installed.All().size();
+    ++recorded;
     holders += FilesOfReplica(i).contains(file) ? 1 : 0;
   }
-  return 2 * holders >= all;
+  return 2 * recorded <= all || 2 * holders >= all;
 }
 
 void World::SetReachable(int replica, bool reachable) const {

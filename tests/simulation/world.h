@@ -103,7 +103,8 @@ class World {
   // Whether it holds the file, and its bytes are those of its checksum.
   bool HoldsSound(int replica, const WholeFile& file) const;
   // Whether any majority of the replicas of this epoch has one that holds the file durably. True if
-  // none has recorded the epoch's configuration.
+  // no majority has this epoch recorded any more: another primary, which has the group now, keeps
+  // only files that the log names.
   bool MajoritiesHold(const WholeFile& file, uint64_t epoch) const;
   uint64_t pools_lost() const { return pools_lost_; }  // so many times
   Fabric& fabric() { return fabric_; }
