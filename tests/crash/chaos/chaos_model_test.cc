@@ -107,10 +107,10 @@ TEST_F(ModelTest, ValuesTellTheirNumberOrThatTheyAreTorn) {
 
 TEST(RefusalsTest, ARefusalNamesWhatCanBeDone) {
   EXPECT_TRUE(
-      NamesAWayOut("replica 127.0.0.1:4000 is out of reach: Connection refused; check the address, "
-                   "or start it: hyperloop-replica --listen 127.0.0.1:4000 …"));
+      NamesAWayOut("replica 127.0.0.2:4000 is out of reach: Connection refused; check the address, "
+                   "or start it: hyperloop-replica --listen 127.0.0.2:4000 …"));
   EXPECT_TRUE(
-      NamesAWayOut("replica 127.0.0.1:4000 did not answer SealRequest: no answer; open again when "
+      NamesAWayOut("replica 127.0.0.2:4000 did not answer SealRequest: no answer; open again when "
                    "all replicas and RNIC daemons run (hyperloopctl status says what it cannot "
                    "reach)"));
   EXPECT_TRUE(
@@ -119,7 +119,7 @@ TEST(RefusalsTest, ARefusalNamesWhatCanBeDone) {
 }
 
 TEST(RefusalsTest, ThePlaceOfAPartIsNoWayOut) {
-  EXPECT_FALSE(NamesAWayOut("replica 127.0.0.1:4000 is out of reach: Connection refused"));
+  EXPECT_FALSE(NamesAWayOut("replica 127.0.0.2:4000 is out of reach: Connection refused"));
   EXPECT_FALSE(NamesAWayOut("the RNIC daemon at /tmp/rnicd.sock did not answer within 5 s"));
   EXPECT_FALSE(NamesAWayOut("No space left on device"));
 }

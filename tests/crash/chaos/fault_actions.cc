@@ -250,7 +250,7 @@ void StopOpening(const Part& part) {
     return world.Fail("an open waits for a part that stands still, without an end");
   part.Signal(SIGCONT);
   // The replicas whose daemon stands still do not answer either.
-  ExpectOpenedOrRefused(part, {"replica 127.0.0.1:", "region of replica"});
+  ExpectOpenedOrRefused(part, {"replica 127.0.0.2:", "region of replica"});
   world.progress().failed.store(0);
 }
 void StopRnicdOpening(World& world) { StopOpening(Part::Rnicd(world)); }

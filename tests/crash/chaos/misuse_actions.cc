@@ -120,7 +120,7 @@ void ForeignReplica(World& world) {
   world.Life();
   if (world.failed()) return;
   Program foreign({ProgramOf("hyperloop-replica"), "--device", world.Path("rnicd.sock"), "--host",
-                   "foreign", "--listen", "127.0.0.1:0", "--pool", world.NewPath("foreign.pool"),
+                   "foreign", "--listen", "127.0.0.2:0", "--pool", world.NewPath("foreign.pool"),
                    "--size", std::to_string(kRegionSize), "--insecure"},
                   world.Path("foreign.log"));
   if (!foreign.AwaitLine("ready ")) return world.Fail("no foreign replica: " + foreign.output());

@@ -39,7 +39,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {".pool is damaged", "Set the file aside"},
     {".pool is damaged", "put a copy of the file back"},
     // parts out of reach
-    {"replica 127.0.0.1:", "hyperloopctl status says what it cannot reach"},
+    {"replica 127.0.0.2:", "hyperloopctl status says what it cannot reach"},
     {"is out of reach", "start it: hyperloop-replica --listen"},
     {"no RNIC daemon listens at", "start one with `hyperloop-rnicd --socket"},
     {"RNIC daemon", "hyperloopctl status says what it cannot reach"},

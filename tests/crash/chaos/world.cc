@@ -165,7 +165,9 @@ void World::Prepare() {
   if (Random(3) == 0) datapath_ = Datapath::kFanout;
   if (Random(4) == 0) ack_ = AckMode::kSync;
   if (ack_ == AckMode::kSync) model_.set_only_sync_acknowledges();
-  endpoints_.resize(kReplicas, "127.0.0.1:0");
+  // Not 127.0.0.1, from whose ports connections go out: one of these could have the port of a
+  // replica that is down.
+  endpoints_.resize(kReplicas, "127.0.0.2:0");
   replicas_.resize(kReplicas);
   StartRnicd();
   for (uint32_t i = 0; i < kReplicas && !failed(); ++i) {
