@@ -21,6 +21,11 @@ namespace {
 using softrnic::EngineOptions;
 
 constexpr uint64_t kRegion = 1024;  // so small that operations share lines and overlap
+#ifdef __SANITIZE_ADDRESS__
+constexpr uint64_t kFaults = 10;  // each takes ten times as long
+#else
+constexpr uint64_t kFaults = 40;
+#endif
 
 std::vector<uint64_t> Seeds(uint64_t count) {
   if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
@@ -350,7 +355,7 @@ TEST_P(GroupPowerDatapathTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {
 // never got.
 TEST_P(GroupPowerDatapathTest, AFaultAtAnyStepAcknowledgesNothingUnflushed) {
   uint64_t faults = 0, seeds = 0;
-  for (const uint64_t seed : Seeds(GetParam() == Datapath::kOffload ? 120 : 40)) {
+  for (const uint64_t seed : Seeds(GetParam() == Datapath::kOffload ? 3 * kFaults : kFaults)) {
     PowerRun run(seed, {.operations = 12, .datapath = GetParam(), .fault = true});
     ASSERT_EQ(run.Execute(), "") << "seed " << seed << "\n" << Replay(seed);
     faults += run.faulted();
