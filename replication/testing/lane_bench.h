@@ -2,6 +2,7 @@
 // each record.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -40,12 +41,12 @@ struct LaneModel {
     journal_options.window = window_;
     journal_options.idle = step_ ? step_ : [] {};
     journal_options.space_timeout = std::chrono::seconds(20);
-    journal_options.now = [this] { return clock += std::chrono::milliseconds(1); };
+    journal_options.now = [this] { return std::chrono::milliseconds(++milliseconds); };
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
     EXPECT_OK(journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)));
     FileLaneOptions options;
     options.space_timeout = std::chrono::milliseconds(20);
-    options.now = [this] { return clock += std::chrono::milliseconds(1); };
+    options.now = [this] { return std::chrono::milliseconds(++milliseconds); };
     options.idle = [this] {
       ++idles;
       if (on_idle) std::exchange(on_idle, nullptr)();
@@ -160,7 +161,7 @@ struct LaneModel {
 
   RamMedia media;
   std::mt19937_64 random;
-  std::chrono::nanoseconds clock{0};
+  std::atomic<int64_t> milliseconds{0};  // of a clock that goes on with each look
   int idles = 0;
   std::function<void()> on_idle;
   std::unique_ptr<FileLane> lane;
