@@ -80,6 +80,7 @@ void Fabric::Restart(const std::string& host) {
 }
 
 bool Fabric::HasBytes() const {
+  if (network_.under_way() == 0) return false;
   return std::ranges::any_of(network_.links(), [](const auto& link) {
     return link->up && !link->cut && link->under_way() != 0;
   });
@@ -110,7 +111,9 @@ void Fabric::CarryBytes() {
   }
 }
 
+// Wakes the RNIC of this port, if something has arrived there.
 void Fabric::Wake(const softrnic::MemoryNetwork::Port* port) {
+  if (!port->Pending()) return;
   for (const auto& machine : machines_)
     if (machine->port == port) machine->rnic.Wake();
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -17,6 +18,8 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "simulation/interpose.h"
@@ -40,8 +43,10 @@ struct Listener {
 };
 
 struct Network {
-  std::map<int, uint64_t> sockets;  // the process of each socket, of either kind
-  std::map<int, uint16_t> bound;    // port by descriptor
+  std::map<int, uint64_t> sockets;          // the process of each socket, of either kind
+  std::map<int, std::set<int>> other_ends;  // of each connection and pipe; of duplicates several
+  std::map<int, std::set<int>> watched_by;  // the epolls that wait for a descriptor
+  std::map<int, uint16_t> bound;            // port by descriptor
   std::map<uint16_t, Listener> listeners;
   std::map<int, uint16_t> connected;  // the port to which a client's descriptor leads
   std::set<uint16_t> cut;
@@ -64,6 +69,35 @@ void FillAddress(uint16_t port, sockaddr* address, socklen_t* length) {
   *length = sizeof own;
 }
 
+void Changed(int fd) {
+  Network& network = TheNetwork();
+  Scheduler::Get().DescriptorChanged(fd);
+  const auto found = network.watched_by.find(fd);
+  if (found == network.watched_by.end()) return;
+  for (const int epoll : found->second) Scheduler::Get().DescriptorChanged(epoll);
+}
+
+// Something was written to the descriptor, read from it, or closed.
+void AllEndsChanged(int fd) {
+  Changed(fd);
+  const auto found = TheNetwork().other_ends.find(fd);
+  if (found == TheNetwork().other_ends.end()) return;
+  for (const int each : found->second) Changed(each);
+}
+
+void AreEnds(int one, int other) {
+  TheNetwork().other_ends[one].insert(other);
+  TheNetwork().other_ends[other].insert(one);
+}
+
+void ForgetEnds(int fd) {
+  Network& network = TheNetwork();
+  AllEndsChanged(fd);
+  for (const int each : network.other_ends[fd]) network.other_ends[each].erase(fd);
+  network.other_ends.erase(fd);
+  network.watched_by.erase(fd);
+}
+
 // Ends listening at `fd`, if it does.
 void EndListening(int fd) {
   Network& network = TheNetwork();
@@ -74,6 +108,7 @@ void EndListening(int fd) {
     for (const int each : listener->second.waiting) {
       eventfd_t one;
       eventfd_read(fd, &one);
+      ForgetEnds(each);
       HL_REAL(close)(each);
     }
     network.listeners.erase(listener);
@@ -82,6 +117,7 @@ void EndListening(int fd) {
 }
 
 void Forget(int fd) {
+  ForgetEnds(fd);
   TheNetwork().sockets.erase(fd);
   TheNetwork().connected.erase(fd);
   EndListening(fd);
@@ -94,17 +130,19 @@ uint64_t DeadlineOf(int milliseconds) {
 
 // What `look` returns once it is not 0, or 0 at the deadline. `look` may be called by any thread.
 template <class Look>
-int LookUntil(uint64_t deadline, Look look) {
+int LookUntil(uint64_t deadline, std::vector<int> descriptors, Look look) {
   int found = 0;
   // A look may take what it finds, so there is none after that.
   const auto ready = [&] { return found != 0 || (found = look()) != 0; };
-  if (Scheduler::Get().WaitForDescriptors(ready, deadline)) return found;
+  if (Scheduler::Get().WaitForDescriptors(ready, deadline, std::move(descriptors))) return found;
   return 0;
 }
 
 int Poll(pollfd* entries, nfds_t count, int timeout) {
   const auto look = [&] { return HL_REAL(poll)(entries, count, 0); };
-  return LookUntil(DeadlineOf(timeout), look);
+  std::vector<int> descriptors;
+  for (const pollfd& each : std::span(entries, count)) descriptors.push_back(each.fd);
+  return LookUntil(DeadlineOf(timeout), std::move(descriptors), look);
 }
 
 }  // namespace
@@ -116,9 +154,11 @@ void SetReachable(uint16_t port, bool reachable) {
     return;
   }
   network.cut.insert(port);
-  for (const auto& [fd, to] : network.connected)
-    if (to == port) HL_REAL(shutdown)(fd, SHUT_RDWR);
-  Scheduler::Get().DescriptorsChanged();
+  for (const auto& [fd, to] : network.connected) {
+    if (to != port) continue;
+    HL_REAL(shutdown)(fd, SHUT_RDWR);
+    AllEndsChanged(fd);
+  }
 }
 
 void EndConnections(uint64_t process) {
@@ -127,9 +167,9 @@ void EndConnections(uint64_t process) {
   for (const auto& [fd, owner] : network.sockets) {
     if (owner != process) continue;
     HL_REAL(shutdown)(fd, SHUT_RDWR);
+    AllEndsChanged(fd);
     EndListening(fd);
   }
-  Scheduler::Get().DescriptorsChanged();
 }
 
 bool HasDied(uint64_t process) { return TheNetwork().dead.contains(process); }
@@ -200,9 +240,9 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   dup3(ends[0], fd, O_CLOEXEC);
   HL_REAL(close)(ends[0]);
   network.connected[fd] = port;
+  AreEnds(fd, ends[1]);
   listener->second.waiting.push_back(ends[1]);
   eventfd_write(listener->second.fd, 1);
-  Scheduler::Get().DescriptorsChanged();
   return 0;
 }
 
@@ -226,13 +266,13 @@ int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 
 ssize_t send(int fd, const void* data, size_t size, int flags) {
   const ssize_t sent = HL_REAL(send)(fd, data, size, flags);
-  Scheduler::Get().DescriptorsChanged();
+  AllEndsChanged(fd);
   return sent;
 }
 
 ssize_t recv(int fd, void* buffer, size_t size, int flags) {
   const ssize_t got = HL_REAL(recv)(fd, buffer, size, flags);
-  Scheduler::Get().DescriptorsChanged();
+  AllEndsChanged(fd);
   return got;
 }
 
@@ -242,7 +282,7 @@ ssize_t __recv_chk(int fd, void* buffer, size_t size, size_t, int flags) {
 
 ssize_t write(int fd, const void* data, size_t size) {
   const ssize_t written = HL_REAL(write)(fd, data, size);
-  Scheduler::Get().DescriptorsChanged();
+  AllEndsChanged(fd);
   return written;
 }
 
@@ -252,9 +292,32 @@ int eventfd_write(int fd, eventfd_t value) {
 
 int close(int fd) {
   Forget(fd);
-  const int error = HL_REAL(close)(fd);
-  Scheduler::Get().DescriptorsChanged();
+  return HL_REAL(close)(fd);
+}
+
+int pipe2(int* ends, int flags) {
+  const int error = HL_REAL(pipe2)(ends, flags);
+  if (error == 0) AreEnds(ends[0], ends[1]);
   return error;
+}
+
+int fcntl(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  const long argument = va_arg(list, long);
+  va_end(list);
+  const int result = HL_REAL(fcntl)(fd, command, argument);
+  if (command == F_DUPFD_CLOEXEC && result >= 0) {
+    const std::set<int> others = TheNetwork().other_ends[fd];
+    for (const int each : others) AreEnds(result, each);
+  }
+  return result;
+}
+
+int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  if (operation != EPOLL_CTL_DEL) TheNetwork().watched_by[fd].insert(epoll);
+  Changed(fd);
+  return HL_REAL(epoll_ctl)(epoll, operation, fd, event);
 }
 
 int poll(pollfd* entries, nfds_t count, int timeout) {
@@ -269,7 +332,7 @@ int __poll_chk(pollfd* entries, nfds_t count, int timeout, size_t) {
 int epoll_wait(int fd, epoll_event* events, int most, int timeout) {
   if (!Scheduler::Simulates()) return HL_REAL(epoll_wait)(fd, events, most, timeout);
   const auto look = [&] { return HL_REAL(epoll_wait)(fd, events, most, 0); };
-  return LookUntil(DeadlineOf(timeout), look);
+  return LookUntil(DeadlineOf(timeout), {fd}, look);
 }
 
 }  // extern "C"

@@ -17,27 +17,6 @@
 namespace hyperloop::simulation {
 namespace {
 
-// --- threads
-
-struct Start {
-  void* (*body)(void*);
-  void* argument;
-  Scheduler::Thread* thread;
-};
-
-void* Run(void* start) {
-  const std::unique_ptr<Start> begun(static_cast<Start*>(start));
-  Scheduler::Get().Enter(begun->thread);
-  void* const result = begun->body(begun->argument);
-  Scheduler::Get().Leave();
-  return result;
-}
-
-std::unordered_map<pthread_t, Scheduler::Thread*>& Threads() {
-  static std::unordered_map<pthread_t, Scheduler::Thread*> threads;
-  return threads;
-}
-
 // --- locks
 
 // Holders of a mutex or read-write lock; an entry exists while somebody holds it.
@@ -172,24 +151,29 @@ extern "C" {
 
 int pthread_create(pthread_t* handle, const pthread_attr_t* attributes, void* (*body)(void*),
                    void* argument) {
-  const auto real = HL_REAL(pthread_create);
-  if (!Scheduler::Simulates()) return real(handle, attributes, body, argument);
-  Scheduler::Thread* const thread = Scheduler::Get().NewThread();
-  const int error = real(handle, attributes, Run, new Start{body, argument, thread});
-  Threads()[*handle] = thread;
+  if (!Scheduler::Simulates()) return HL_REAL(pthread_create)(handle, attributes, body, argument);
+  *handle = Scheduler::Get().Start(body, argument);
   Scheduler::Get().Point();
-  return error;
+  return 0;
 }
 
 int pthread_join(pthread_t handle, void** result) {
-  const auto real = HL_REAL(pthread_join);
-  if (!Scheduler::Simulates()) return real(handle, result);
-  Scheduler::Thread* const thread = Threads().at(handle);
-  const auto ended = [thread] { return Scheduler::Ended(thread); };
+  if (!Scheduler::Simulates()) return HL_REAL(pthread_join)(handle, result);
+  const auto ended = [handle] { return Scheduler::Ended(handle); };
   Scheduler::Get().Wait(ended);
-  Threads().erase(handle);
-  Scheduler::Forget(thread);
-  return real(handle, result);
+  void* const returned = Scheduler::Get().Forget(handle);
+  if (result != nullptr) *result = returned;
+  return 0;
+}
+
+pthread_t pthread_self() {
+  return Scheduler::Simulates() ? Scheduler::Self() : HL_REAL(pthread_self)();
+}
+
+int pthread_setname_np(pthread_t handle, const char* name) {
+  if (!Scheduler::Simulates()) return HL_REAL(pthread_setname_np)(handle, name);
+  Scheduler::SetName(handle, name);
+  return 0;
 }
 
 int pthread_mutex_lock(pthread_mutex_t* mutex) {

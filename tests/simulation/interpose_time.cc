@@ -2,6 +2,7 @@
 // and host.
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,12 +67,21 @@ int usleep(useconds_t microseconds) {
 
 int sched_yield() {
   if (!Scheduler::Simulates()) return HL_REAL(sched_yield)();
-  thread_local uint64_t pause = kLook, last = 0;
+  Scheduler::Yield& last = Scheduler::LastYield();
   const uint64_t now = Scheduler::Get().Now();
-  pause = now - last < kSomethingElse ? std::min(2 * pause, kLongestYield) : kLook;
-  SleepUntil(now + pause);
-  last = Scheduler::Get().Now();
+  last.pause = now - last.end < kSomethingElse ? std::min(2 * last.pause, kLongestYield) : kLook;
+  SleepUntil(now + last.pause);
+  last.end = Scheduler::Get().Now();
   return 0;
+}
+
+// Of the thread of the kernel, which all simulated ones share (runner.cc).
+int sched_setaffinity(pid_t id, size_t size, const cpu_set_t* set) {
+  return Scheduler::Simulates() ? 0 : HL_REAL(sched_setaffinity)(id, size, set);
+}
+
+int setpriority(__priority_which_t which, id_t id, int priority) {
+  return Scheduler::Simulates() ? 0 : HL_REAL(setpriority)(which, id, priority);
 }
 
 // The name of a primary, which replicas keep, has both.

@@ -1,7 +1,6 @@
 #include "simulation/runner.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +23,6 @@ namespace hyperloop::simulation {
 namespace {
 
 constexpr size_t kMostText = 1000;
-// More than a run has threads.
-constexpr int kMostArenas = 4096;
 
 // What the process of a run writes into its pipe.
 struct Message {
@@ -48,7 +45,7 @@ class PrintingLog final : public Log {
   }
 };
 
-// Only one thread of a run works at a time, so all of them share a processor.
+// A run has one thread of the kernel that works.
 void StayOnOneProcessor(uint64_t number) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -66,9 +63,8 @@ void StayOnOneProcessor(uint64_t number) {
 [[noreturn]] void RunHere(const Child& child, int pipe, const RunnerOptions& options) {
   StayOnOneProcessor(child.seed);
   alarm(options.patience);
-  // Addresses follow from the seed, too, as far as anything depends on them. So each thread gets
-  // memory that no other run has used, and the first one has a stack that begins with a page.
-  mallopt(M_ARENA_MAX, kMostArenas);
+  // Addresses follow from the seed, too, as far as anything depends on them. So the run gets memory
+  // that no other one has used, by a thread of its own.
   Outcome outcome;
   std::thread([&] {
     outcome =

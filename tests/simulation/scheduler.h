@@ -6,6 +6,10 @@
 // meanwhile. When all of them wait, the clock moves to the earliest deadline, so that a run takes
 // no longer than its computations.
 //
+// All simulated threads are contexts (ucontext.h) of one thread of the kernel, which changes from
+// one to another much faster than the kernel does between threads of its own. So what C++ declares
+// thread_local exists once for all of them.
+//
 // A thread belongs to the process of the thread that started it: processes here are no more than
 // numbers, by which the threads and connections of one can be told from others.
 //
@@ -13,8 +17,7 @@
 // points a thread is not interrupted.
 #pragma once
 
-#include <semaphore.h>
-#include <sys/types.h>
+#include <pthread.h>
 
 #include <cstdint>
 #include <functional>
@@ -50,10 +53,11 @@ class Scheduler {
   // Lets the others go on until `ready` holds or the clock has reached `deadline`. Returns whether
   // `ready` held. `ready` has no effects, and may be called by any thread.
   bool Wait(const std::function<bool()>& ready, uint64_t deadline = kNever);
-  // The same for what changes only with descriptors (see DescriptorsChanged).
-  bool WaitForDescriptors(const std::function<bool()>& ready, uint64_t deadline);
-  // To be called when a descriptor was written to, read from or closed.
-  void DescriptorsChanged() { ++descriptor_changes_; }
+  // The same for what changes only with these descriptors (see DescriptorChanged).
+  bool WaitForDescriptors(const std::function<bool()>& ready, uint64_t deadline,
+                          std::vector<int> descriptors);
+  // To be called when something has happened that a wait for this descriptor could end by.
+  void DescriptorChanged(int descriptor);
 
   // --- processes; the first thread is of process 0
   uint64_t NewProcess() { return ++newest_process_; }
@@ -77,34 +81,46 @@ class Scheduler {
     trace_ ^= trace_ >> 29;
   }
 
-  // Adds a simulated thread. The caller starts the real one, which must call Enter first and Leave
-  // last.
-  struct Thread;
-  Thread* NewThread();
-  void Enter(Thread* thread);
-  void Leave();
-  static bool Ended(const Thread* thread);
-  static void Forget(Thread* thread);
+  // --- threads, by handles that are no other's while the thread is not forgotten
+  // Adds a thread that runs `body(argument)`.
+  pthread_t Start(void* (*body)(void*), void* argument);
+  static pthread_t Self();
+  static bool Ended(pthread_t thread);
+  // Of a thread that has ended: what its body returned. There is no such thread from then on.
+  void* Forget(pthread_t thread);
+  // For reports.
+  static void SetName(pthread_t thread, const char* name);
+  // How long the calling thread waited when it yielded last, and until when.
+  struct Yield {
+    uint64_t pause = 0, end = 0;
+  };
+  static Yield& LastYield();
 
  private:
-  struct Candidate;
+  struct Thread;
+  static Thread* Of(pthread_t thread) { return reinterpret_cast<Thread*>(thread); }
+  Thread* NewThread();
+  [[noreturn]] static void Run();
   bool IsReady(Thread& thread);
+  bool MayHaveChanged(const Thread& thread) const;
   bool StandsStill(const Thread& thread) const;
   Thread* Next();
   void SwitchTo(Thread* next);
   [[noreturn]] void Stuck() const;
-  void AwaitTurn(Thread* self);
-  bool WaitAs(const std::function<bool()>& ready, uint64_t deadline, bool descriptors);
+  bool WaitAs(const std::function<bool()>& ready, uint64_t deadline, std::vector<int> descriptors);
+
+  static constinit thread_local Thread* current_;
 
   std::mt19937_64 random_;
   uint64_t now_ = 1'000'000'000'000;
   uint64_t trace_ = 0;
   uint64_t descriptor_changes_ = 1;
+  std::vector<uint64_t> changed_;  // by descriptor: the number of its last change
   uint64_t next_number_ = 0;
   std::vector<std::unique_ptr<Thread>> threads_;
   uint64_t newest_process_ = 0;
   std::set<uint64_t> lagging_, stopped_;
-  pid_t leaving_ = 0;  // the thread that has left last, until it is known to be gone
+  std::vector<Thread*> ready_, ready_but_lagging_;  // Next's
 };
 
 // The calling thread is of another process meanwhile.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <random>
+#include <unordered_map>
 
 namespace hyperloop::simulation {
 namespace {
@@ -26,16 +27,20 @@ std::string NameOfTable(uint64_t table) {
   return name.data();
 }
 
-std::string BytesOfTable(uint64_t table) {
+const std::string& BytesOfTable(uint64_t table) {
+  static std::unordered_map<uint64_t, std::string> made;
+  const auto [found, is_new] = made.try_emplace(table);
+  std::string& bytes = found->second;
+  if (!is_new) return bytes;
   std::minstd_rand random(static_cast<uint32_t>(table));
   const uint64_t most = table % kTablesPerLong == 0 ? kLong : kShort;
-  std::string bytes(1 + random() % most, '\0');
+  bytes.resize(1 + random() % most);
   std::ranges::generate(bytes, [&random] { return static_cast<char>(random()); });
   return bytes;
 }
 
 WholeFile FileOfTable(uint64_t table) {
-  const std::string bytes = BytesOfTable(table);
+  const std::string& bytes = BytesOfTable(table);
   FileChecksum checksum;
   checksum.Add(bytes);
   return {NameOfTable(table), bytes.size(), checksum.value()};
@@ -72,7 +77,7 @@ Result<uint64_t> Tables::Read(size_t host, const std::string& name, uint64_t off
                               std::span<char> out) const {
   const uint64_t table = NumberIn(name);
   if (!directories_[host].contains(table)) return NotFound(name + " is gone");
-  const std::string bytes = BytesOfTable(table);
+  const std::string& bytes = BytesOfTable(table);
   if (offset >= bytes.size()) return uint64_t{0};
   return uint64_t{bytes.copy(out.data(), out.size(), offset)};
 }

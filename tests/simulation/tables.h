@@ -20,7 +20,7 @@
 namespace hyperloop::simulation {
 
 std::string NameOfTable(uint64_t table);
-std::string BytesOfTable(uint64_t table);
+const std::string& BytesOfTable(uint64_t table);
 WholeFile FileOfTable(uint64_t table);
 
 // What a piece says that names a table, or gives it up (see History::Begin).

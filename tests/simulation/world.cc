@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -62,21 +61,22 @@ uint64_t UsedLine(std::span<const std::byte> region, std::mt19937_64& random) {
   return used[random() % used.size()];
 }
 
-// Leaves holes where there are zeros, which most of a pool is. Nobody else goes on before all bytes
-// are copied.
+// Leaves the holes that it has, which most of a pool is. Nobody else goes on before all bytes are
+// copied.
 void CopyFile(const std::string& from, const std::string& to) {
   const UniqueFd source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
   const UniqueFd target(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  static std::array<char, 64 << 10> bytes;
-  static constexpr std::array<char, bytes.size()> kZeros{};
-  off_t at = 0;
-  for (ssize_t n = 0; (n = pread(source.get(), bytes.data(), bytes.size(), at)) > 0; at += n) {
-    const auto size = static_cast<size_t>(n);
-    if (std::memcmp(bytes.data(), kZeros.data(), size) == 0) continue;
-    if (lseek(target.get(), at, SEEK_SET) != at || write(target.get(), bytes.data(), size) != n)
-      MustBeOk(FromErrno(errno, "copying " + from));
+  const off_t size = lseek(source.get(), 0, SEEK_END);
+  for (off_t at = 0; (at = lseek(source.get(), at, SEEK_DATA)) >= 0 && at < size;) {
+    const off_t end = lseek(source.get(), at, SEEK_HOLE);
+    off_t to_at = at;
+    while (at < end) {
+      const auto left = static_cast<size_t>(end - at);
+      if (copy_file_range(source.get(), &at, target.get(), &to_at, left, 0) <= 0)
+        MustBeOk(FromErrno(errno, "copying " + from));
+    }
   }
-  if (ftruncate(target.get(), at) != 0) MustBeOk(FromErrno(errno, "copying " + from));
+  if (ftruncate(target.get(), size) != 0) MustBeOk(FromErrno(errno, "copying " + from));
 }
 
 // Gives the files in `directory`, and in the directories therein, to a new directory of that name.

@@ -198,7 +198,7 @@ TEST(EngineLinkRecovery, AnErrorOfAnotherDaemonIsBoundedAndMadePrintable) {
   ASSERT_THAT(p.a->Try(connect, &reply), StatusIs(Code::kBusy));
   FrameReader requests(kMaxPacketBytes);
   requests.Append(std::vector<std::byte>(p.ab.requests.begin(), p.ab.requests.end()));
-  p.ab.requests.clear();  // so that b itself does not answer
+  p.network.Lose(p.ab, /*requests=*/true);  // so that b itself does not answer
   const auto frame = requests.Next();
   ASSERT_TRUE(frame.ok() && frame->has_value());
   const auto asked = ParsePacket(**frame);

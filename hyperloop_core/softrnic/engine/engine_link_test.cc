@@ -271,7 +271,7 @@ TEST(EngineLink, AnswersThatGetLostAreAskedForAgain) {
   p.network.DeliverAll();
   p.StepEngines();
   ASSERT_EQ(p.Word(p.dst), 1u);
-  p.ab.answers.clear();
+  p.network.Lose(p.ab, /*requests=*/false);
   p.Pass(499);
   EXPECT_TRUE(p.a_cq.PollAll().empty());
   p.Pass(5);

@@ -86,6 +86,8 @@ class MemoryNetwork {
   }
   std::vector<std::unique_ptr<Link>>& links() { return links_; }
   const std::vector<std::unique_ptr<Link>>& links() const { return links_; }
+  // Bytes on all links.
+  size_t under_way() const { return under_way_; }
 
   // Moves up to `bytes` bytes in one direction. Returns how many it moved.
   size_t Deliver(Link& link, bool requests, size_t bytes) {
@@ -96,6 +98,7 @@ class MemoryNetwork {
     const std::vector<std::byte> moved(stream.begin(), stream.begin() + static_cast<long>(bytes));
     stream.erase(stream.begin(), stream.begin() + static_cast<long>(bytes));
     link.bytes_delivered += bytes;
+    under_way_ -= bytes;
     reader.Append(moved);
     Port& to = requests ? *link.to : *link.from;
     for (auto frame = reader.Next(); frame.ok() && frame->has_value(); frame = reader.Next())
@@ -116,8 +119,14 @@ class MemoryNetwork {
   void Reset(Link& link) {
     link.up = false;
     ++link.resets;
-    link.requests.clear();
-    link.answers.clear();
+    Lose(link, /*requests=*/true);
+    Lose(link, /*requests=*/false);
+  }
+  // Loses the bytes of one direction that are under way.
+  void Lose(Link& link, bool requests) {
+    std::deque<std::byte>& stream = requests ? link.requests : link.answers;
+    under_way_ -= stream.size();
+    stream.clear();
   }
   void Open(Link& link) {
     link.up = true;
@@ -143,12 +152,14 @@ class MemoryNetwork {
       std::vector<std::byte> frame;
       AppendFrame(packet, &frame);
       stream->insert(stream->end(), frame.begin(), frame.end());
+      under_way_ += frame.size();
     }
   }
 
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<std::unique_ptr<Link>> links_;
   LinkId next_id_ = 1;
+  size_t under_way_ = 0;
 };
 
 }  // namespace hyperloop::softrnic
