@@ -13,7 +13,9 @@
 namespace hyperloop::simulation {
 namespace {
 
-constexpr int kMostSteps = 24;
+// One in so many runs is long.
+constexpr uint64_t kRunsPerLong = 8;
+constexpr uint64_t kMostSteps = 24, kMostOfShort = 4;
 
 class Scenario final : private Steps {
  public:
@@ -33,7 +35,8 @@ class Scenario final : private Steps {
 
 Outcome Scenario::Play() {
   OpenSoon();
-  for (uint64_t steps = 1 + Below(kMostSteps); steps > 0 && wrong_.empty(); --steps) {
+  const uint64_t most = Below(kRunsPerLong) == 0 ? kMostSteps : kMostOfShort;
+  for (uint64_t steps = 1 + Below(most); steps > 0 && wrong_.empty(); --steps) {
     std::this_thread::sleep_for(std::chrono::microseconds(Below(Below(2) == 0 ? 2000 : 3'000'000)));
     if (Below(2) == 0) {
       primary_->Hurry();

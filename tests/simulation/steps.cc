@@ -5,7 +5,7 @@
 namespace hyperloop::simulation {
 
 void Steps::Step() {
-  switch (Below(48)) {
+  switch (Below(51)) {
     case 0:
       return Restart(AnyReplica(), /*power=*/false);
     case 1:
@@ -76,6 +76,10 @@ void Steps::Step() {
     case 44:
     case 45:
       return LoseDirectories();
+    case 46:
+    case 47:
+    case 48:
+      return SealOneThatIsBehind();
     default:
       return LoseAllPower();
   }

@@ -38,6 +38,9 @@ class Steps : public Trial {
   // A primary dies while it opens the group, or soon after that. It takes the group from a primary
   // that lives, or nobody has the group.
   void DieWhileOpening();
+  // A replica missed what was acknowledged without it. A primary seals it, and some of the others,
+  // and dies.
+  void SealOneThatIsBehind();
 
   // --- replicas, links, disks and power fail (steps_faults.cc)
   void StopOrStart(int replica);

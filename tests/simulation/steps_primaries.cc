@@ -1,4 +1,5 @@
 #include <array>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -6,6 +7,12 @@
 #include "simulation/steps.h"
 
 namespace hyperloop::simulation {
+namespace {
+
+// More than a primary waits for a replica before it goes on without it.
+constexpr std::chrono::seconds kLeavesOut{6};
+
+}  // namespace
 
 void Steps::OpenWithSome() {
   Say("the primary vanishes, and the next one finds some replicas");
@@ -146,6 +153,23 @@ void Steps::DieWhileOpening() {
     if (!primary_->fenced() && Below(2) == 0) return;
     Vanish(primary_);
   }
+  CheckMembersAlone();
+  Heal();
+  OpenSoon();
+}
+
+void Steps::SealOneThatIsBehind() {
+  if (!continues_ || sets_.All().size() < 3 || !Settled()) return;
+  const int behind = AnyReplica();
+  Say("the primary goes on without replica " + std::to_string(behind));
+  world_.Kill(behind);
+  std::this_thread::sleep_for(kLeavesOut);
+  primary_->Hurry();
+  std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+  Vanish(primary_);
+  CheckMembersAlone();
+  Heal();
+  OpenAndDie(host_, By(sets_.Any(random_), true), Loss{Loss::kAll, Below(sets_.All().size())});
   CheckMembersAlone();
   Heal();
   OpenSoon();
