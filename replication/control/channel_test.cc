@@ -328,5 +328,17 @@ TEST(EndpointTest, TextIsChecked) {
   }
 }
 
+TEST(EndpointTest, WhereNobodyCanListenTheErrorNamesTheWayOut) {
+  Endpoint bound, unused;
+  const auto listener = ListenOn({"127.0.0.1", 0}, &bound, true);
+  ASSERT_OK(listener);
+  const auto message = [&](const Endpoint& endpoint) {
+    return ListenOn(endpoint, &unused, false).status().message();
+  };
+  EXPECT_NE(message(bound).find(bound.ToString()), std::string::npos);
+  EXPECT_NE(message(bound).find("net.ipv4.ip_local_reserved_ports"), std::string::npos);
+  EXPECT_NE(message({"192.0.2.1", 0}).find("ip address shows"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hyperloop::control

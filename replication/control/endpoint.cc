@@ -21,6 +21,23 @@ namespace {
 // The backlog is long, so that a crowd of strangers does not keep known peers from connecting.
 constexpr int kBacklog = 1024;
 
+// What can be done if a bind fails so; empty: the error itself says it.
+std::string_view RemedyFor(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return " (ss -tanp shows who has the port; an outgoing connection may have taken it, so "
+             "choose "
+             "one outside of net.ipv4.ip_local_port_range, or reserve it by "
+             "net.ipv4.ip_local_reserved_ports)";
+    case EADDRNOTAVAIL:
+      return " (this host has no such address; ip address shows those that it has)";
+    case EACCES:
+      return " (ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE)";
+    default:
+      return "";
+  }
+}
+
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
@@ -140,13 +157,14 @@ Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopba
              "a keys directory (hyperloopctl keys init makes one), or listen on 127.0.0.1"));
   }
   UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const auto failed = [&](std::string_view what) {
-    return FromErrno(errno, Text(what, " ", endpoint.ToString()));
+  const auto failed = [&](std::string_view what, std::string_view remedy = "") {
+    return FromErrno(errno, Text(what, " ", endpoint.ToString(), remedy));
   };
   if (!fd) return failed("cannot make a socket for");
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return failed("cannot listen on");
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0)
+    return failed("cannot listen on", RemedyFor(errno));
   if (listen(fd.get(), kBacklog) != 0) return failed("cannot listen on");
   sockaddr_storage own{};
   socklen_t length = sizeof(own);
