@@ -1,17 +1,15 @@
-// Tests hyperloopctl as a user runs it: real daemons, a real group, the program's output and exit
-// status.
+// Tests hyperloopctl's commands for a group: real daemons, and a log that a Store fills.
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "integration/ctl_run.h"
 #include "integration/store_fixture.h"
 #include "support/append_durably.h"
 #include "support/child_process.h"
@@ -22,247 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
-
-struct Outcome {
-  int exit_status = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string Slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string Quoted(const std::string& word) { return "'" + word + "'"; }
-
-// Runs hyperloopctl with `arguments`; its output goes through files in `folder`.
-Outcome Ctl(const std::string& folder, const std::vector<std::string>& arguments) {
-  std::string command = Quoted(ProgramPath("hyperloopctl"));
-  for (const std::string& argument : arguments) command += " " + Quoted(argument);
-  command += " </dev/null >" + folder + "/out 2>" + folder + "/err";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(folder + "/out"),
-          Slurp(folder + "/err")};
-}
-
-// A zombie that init has not reaped counts as gone.
-bool Gone(pid_t pid) {
-  const std::string stat = Slurp("/proc/" + std::to_string(pid) + "/stat");
-  const size_t name_end = stat.rfind(')');
-  return name_end == std::string::npos || stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X';
-}
-
-std::string LastLine(const std::string& text) {
-  const size_t end = text.find_last_not_of('\n');
-  const size_t begin = text.rfind('\n', end);
-  return text.substr(begin + 1, end - begin);
-}
-
-// A cluster started by the program itself.
-class ClusterCommandTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/dev/shm/hyperloop-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-    dir_ = folder_ + "/c";
-  }
-  void TearDown() override {
-    StopCluster(dir_).status().IgnoreError();
-    fs::remove_all(folder_);
-  }
-  Outcome Run(const std::vector<std::string>& arguments) { return Ctl(folder_, arguments); }
-  Outcome Start() {
-    return Run({"cluster", "start", "--dir", dir_, "--replicas", "2", "--region-size", "32M",
-                "--spin-us", "0"});
-  }
-  std::string folder_, dir_;
-};
-
-TEST_F(ClusterCommandTest, StartsLooksStopsAndRepeatsEach) {
-  const Outcome first = Start();
-  ASSERT_EQ(first.exit_status, 0) << first.err;
-  EXPECT_THAT(LastLine(first.out), HasSubstr("uri: hyperloop://127.0.0.1:"));
-  const Outcome again = Start();
-  EXPECT_EQ(again.exit_status, 0);
-  EXPECT_EQ(LastLine(again.out), LastLine(first.out));
-  EXPECT_THAT(again.out, HasSubstr("0 of 3 processes started"));
-
-  Outcome status = Run({"cluster", "status", "--dir", dir_});
-  EXPECT_EQ(status.exit_status, 0) << status.out << status.err;
-  EXPECT_EQ(LastLine(status.out), LastLine(first.out));
-
-  const pid_t replica = ReadCluster(dir_)->processes[2].pid;
-  ASSERT_EQ(kill(replica, SIGKILL), 0);
-  ASSERT_TRUE(
-      Eventually([this] { return ReadCluster(dir_)->processes[2].state == ProcessState::kDead; }));
-  status = Run({"cluster", "status", "--dir", dir_});
-  EXPECT_EQ(status.exit_status, 1);
-  EXPECT_THAT(status.out, HasSubstr("cluster start --dir " + dir_ + " completes"));
-  const Outcome completed = Start();
-  EXPECT_EQ(completed.exit_status, 0) << completed.err;
-  EXPECT_THAT(completed.out, HasSubstr("1 of 3 processes started"));
-  EXPECT_EQ(LastLine(completed.out), LastLine(first.out));
-
-  const ClusterInfo info = ReadCluster(dir_).value();
-  EXPECT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
-  for (const ClusterProcess& process : info.processes) EXPECT_TRUE(Gone(process.pid));
-  EXPECT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
-  EXPECT_TRUE(fs::exists(dir_ + "/replica0.pool"));
-  const Outcome restarted = Start();
-  EXPECT_EQ(restarted.exit_status, 0) << restarted.err;
-  EXPECT_EQ(LastLine(restarted.out), LastLine(first.out)) << "old pools, old ports";
-}
-
-TEST_F(ClusterCommandTest, AForeignPoolFailsTheStartAndLeavesNothingRunning) {
-  ASSERT_EQ(Start().exit_status, 0);
-  ASSERT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
-  std::ofstream(dir_ + "/replica1.pool", std::ios::trunc) << "not a pool";
-  const Outcome start = Start();
-  EXPECT_EQ(start.exit_status, 1);
-  EXPECT_THAT(start.err, HasSubstr("replica1"));
-  const ClusterInfo info = ReadCluster(dir_).value();
-  for (const ClusterProcess& process : info.processes) {
-    EXPECT_EQ(process.state, ProcessState::kDead) << process.name;
-  }
-}
-
-// Two daemons that are told to run on one processor.
-TEST_F(ClusterCommandTest, DaemonsThatShareAProcessorAreNamed) {
-  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (processors < 2) GTEST_SKIP() << "needs two processors";
-  const std::string last = std::to_string(processors - 1), other = folder_ + "/other";
-  const auto start = [&](const std::string& dir) {
-    const Outcome outcome = Run({"cluster", "start", "--dir", dir, "--replicas", "1",
-                                 "--region-size", "16M", "--spin-us", "0", "--cpu", last});
-    EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
-    return ReadCluster(dir)->processes[0].pid;
-  };
-  const std::string first = std::to_string(start(dir_)), second = std::to_string(start(other));
-  EXPECT_THAT(
-      Slurp(other + "/rnicd.log"),
-      testing::ContainsRegex("another hyperloop-rnicd \\(process [0-9]+\\) keeps to processor " +
-                             last + ", too"));
-  const auto named = testing::AllOf(HasSubstr("RNIC daemons share processor " + last),
-                                    HasSubstr(first), HasSubstr(second));
-  EXPECT_THAT(Run({"status", "--dir", dir_}).out, named);
-  EXPECT_THAT(Run({"status", "--dir", dir_, "--json"}).out, named);
-  EXPECT_THAT(Run({"doctor"}).out, named);
-  EXPECT_EQ(Run({"cluster", "stop", "--dir", other}).exit_status, 0);
-  EXPECT_THAT(Run({"status", "--dir", dir_}).out,
-              Not(testing::ContainsRegex("[ (]" + second + "[,)]")));
-}
-
-TEST_F(ClusterCommandTest, StatusOfReplicasThatNobodyTook) {
-  ASSERT_EQ(Start().exit_status, 0);
-  const Outcome status = Run({"status", "--dir", dir_});
-  EXPECT_EQ(status.exit_status, 0) << status.err;
-  EXPECT_THAT(status.out, HasSubstr("never taken"));
-  const Outcome exported =
-      Run({"export", "--dir", dir_, "--replica", "0", "--to", folder_ + "/to"});
-  EXPECT_EQ(exported.exit_status, 1);
-  EXPECT_THAT(exported.err, HasSubstr("holds no database"));
-  EXPECT_FALSE(fs::exists(folder_ + "/to"));
-}
-
-TEST_F(ClusterCommandTest, DestroyRemovesWhatTheClusterMadeOnceThatIsConfirmed) {
-  ASSERT_EQ(Start().exit_status, 0);
-  fs::create_directory(dir_ + "/db");
-  const ClusterInfo info = ReadCluster(dir_).value();
-  const Outcome asked = Run({"cluster", "destroy", "--dir", dir_});
-  EXPECT_EQ(asked.exit_status, 2);
-  EXPECT_THAT(asked.err, HasSubstr("--yes"));
-  EXPECT_THAT(asked.out, HasSubstr("to be ended: rnicd, replica0, replica1\n"));
-  EXPECT_THAT(asked.out, HasSubstr("\n  replica1.pool\n"));
-  EXPECT_THAT(asked.out, HasSubstr("not the cluster's, stays: db/\n"));
-  EXPECT_TRUE(ReadCluster(dir_)->AllAlive());
-
-  const Outcome done = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
-  EXPECT_EQ(done.exit_status, 0) << done.err;
-  EXPECT_EQ(done.out.substr(0, asked.out.size()), asked.out);
-  for (const ClusterProcess& process : info.processes) EXPECT_TRUE(Gone(process.pid));
-  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1) << "db";
-  const Outcome not_ours = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
-  EXPECT_EQ(not_ours.exit_status, 1);
-  EXPECT_THAT(not_ours.err, HasSubstr("it has no cluster.json"));
-  EXPECT_TRUE(fs::exists(dir_ + "/db"));
-
-  fs::remove(dir_ + "/db");
-  ASSERT_EQ(Start().exit_status, 0) << "in the directory that was left";
-  EXPECT_EQ(Run({"cluster", "destroy", "--dir", dir_, "--yes"}).exit_status, 0);
-  EXPECT_FALSE(fs::exists(dir_));
-  const Outcome again = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
-  EXPECT_EQ(again.exit_status, 0) << again.err;
-  EXPECT_THAT(again.out, HasSubstr("nothing to destroy"));
-}
-
-// Two hosts' directories, as their operators make them.
-TEST_F(ClusterCommandTest, KeysAreMadeShownTrustedAndVerified) {
-  const std::string a = folder_ + "/a", b = folder_ + "/b";
-  ASSERT_EQ(Run({"keys", "init", "--dir", a, "--name", "a"}).exit_status, 0);
-  const Outcome made = Run({"keys", "init", "--dir", b, "--name", "b", "--roles", "link,replica"});
-  ASSERT_EQ(made.exit_status, 0) << made.err;
-  const std::string identity = Slurp(a + "/identity");
-  const Outcome again = Run({"keys", "init", "--dir", a, "--name", "a"});
-  EXPECT_EQ(again.exit_status, 1);
-  EXPECT_THAT(again.err, HasSubstr("never overwritten"));
-  EXPECT_EQ(Slurp(a + "/identity"), identity);
-
-  EXPECT_THAT(Run({"keys", "show", "--dir", b}).out, testing::EndsWith(" ROLES\n"));
-  const Outcome shown = Run({"keys", "show", "--dir", b, "--roles", "link,replica"});
-  EXPECT_EQ(shown.out, made.out);
-  const size_t key = shown.out.find(' ') + 1, roles = shown.out.find(' ', key) + 1;
-  const std::string key_text = shown.out.substr(key, roles - key - 1);
-  EXPECT_EQ(shown.out.substr(roles), "replica,link\n");
-  const Outcome trusted =
-      Run({"keys", "trust", "--dir", a, "b", key_text, "replica,link", "10.0.0.2:7000"});
-  EXPECT_EQ(trusted.exit_status, 0) << trusted.err;
-  const Outcome verified = Run({"keys", "verify", "--dir", a});
-  EXPECT_EQ(verified.exit_status, 0) << verified.err;
-  EXPECT_THAT(verified.out, HasSubstr("trusted    b " + key_text + " replica,link 10.0.0.2:7000"));
-
-  EXPECT_EQ(Run({"keys", "trust", "--dir", a, "b", "short", "link"}).exit_status, 2);
-  EXPECT_EQ(Run({"keys", "trust", "--dir", a, "b", key_text, "boss"}).exit_status, 2);
-  EXPECT_EQ(Run({"keys", "show"}).exit_status, 2);
-  fs::permissions(a + "/identity", fs::perms::owner_all | fs::perms::others_read);
-  const Outcome open = Run({"keys", "verify", "--dir", a});
-  EXPECT_EQ(open.exit_status, 1);
-  EXPECT_THAT(open.err, HasSubstr("chmod 600"));
-}
-
-TEST_F(ClusterCommandTest, WrongCommandLinesSayWhatIsWrong) {
-  EXPECT_EQ(Run({}).exit_status, 2);
-  EXPECT_EQ(Run({"cluster", "start"}).exit_status, 2);
-  EXPECT_EQ(Run({"status"}).exit_status, 2);
-  EXPECT_EQ(Run({"status", "--dir", "x", "--uri", "y"}).exit_status, 2);
-  EXPECT_EQ(Run({"no-such-command"}).exit_status, 2);
-  const auto said = [this](const std::vector<std::string>& arguments) {
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_status, 2);
-    return outcome.err;
-  };
-  EXPECT_EQ(said({"statsu"}),
-            "hyperloopctl: no command statsu; did you mean status?\nSee hyperloopctl --help.\n");
-  EXPECT_EQ(said({"start", "--dir", "x"}),
-            "hyperloopctl: no command start; did you mean cluster start?\n"
-            "See hyperloopctl --help.\n");
-  EXPECT_EQ(said({"cluster", "stpo", "--dir", "x"}),
-            "hyperloopctl cluster: no command stpo; did you mean stop?\n"
-            "See hyperloopctl cluster --help.\n");
-  EXPECT_EQ(said({"cluster", "start", "--dir", "x", "--reigon-size=1G"}),
-            "hyperloopctl cluster start: no option --reigon-size; did you mean --region-size?\n"
-            "See hyperloopctl cluster start --help.\n");
-  EXPECT_THAT(said({"status", "--dri", "x"}), HasSubstr("no option --dri; did you mean --dir?"));
-  EXPECT_THAT(said({"exec", "--ur", "x", "--", "ls"}), HasSubstr("did you mean --uri?"));
-  EXPECT_THAT(said({"status", "--dir", "x", "y"}), HasSubstr("unexpected word 'y'"));
-  EXPECT_THAT(said({"status", "--nonsense"}), Not(HasSubstr("did you mean")));
-  EXPECT_EQ(Run({"--help"}).exit_status, 0);
-  EXPECT_EQ(Run({"status", "--dir", folder_}).exit_status, 1);
-  const Outcome uri = Run({"status", "--uri", "hyperloop://h:1?colour=red"});
-  EXPECT_EQ(uri.exit_status, 2);
-  EXPECT_THAT(uri.err, HasSubstr("colour"));
-}
 
 // Inspects and exports a group that a Store of this process fills.
 class GroupCommandTest : public StoreTest {
@@ -287,17 +44,17 @@ class GroupCommandTest : public StoreTest {
     ASSERT_OK(store_->Close());
     store_.reset();
   }
-  Outcome Run(const std::vector<std::string>& arguments) {
-    return Ctl(cluster_.folder(), arguments);
+  CtlRun Run(const std::vector<std::string>& arguments) {
+    return RunCtl(cluster_.folder(), arguments);
   }
-  Outcome Export(uint32_t replica, const std::string& to, bool live = false) {
+  CtlRun Export(uint32_t replica, const std::string& to, bool live = false) {
     std::vector<std::string> arguments{
         "export", "--dir", dir_, "--replica", std::to_string(replica), "--to", to};
     if (live) arguments.emplace_back("--live");
     return Run(arguments);
   }
   nlohmann::json StatusJson() {
-    const Outcome status = Run({"status", "--dir", dir_, "--json"});
+    const CtlRun status = Run({"status", "--dir", dir_, "--json"});
     EXPECT_EQ(status.exit_status, 0) << status.err << status.out;
     return nlohmann::json::parse(status.out, nullptr, false);
   }
@@ -363,10 +120,10 @@ TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
     EXPECT_EQ(replica["files"].size(), 2u);
   }
   EXPECT_EQ(closed["replicas"][2]["process"], "dead");
-  const Outcome text = Run({"status", "--dir", dir_});
+  const CtlRun text = Run({"status", "--dir", dir_});
   EXPECT_THAT(text.out, HasSubstr("000002.log"));
   EXPECT_THAT(text.out, HasSubstr("the same files as replica0"));
-  const Outcome by_uri = Run({"status", "--uri", cluster_.uri()});
+  const CtlRun by_uri = Run({"status", "--uri", cluster_.uri()});
   EXPECT_EQ(by_uri.out, text.out) << by_uri.err;
 }
 
@@ -410,7 +167,7 @@ TEST_F(GroupCommandTest, TopShowsHowFastTheLogGrows) {
   }));
   top.Signal(SIGINT);
   EXPECT_EQ(top.Wait(), 0);
-  const Outcome nowhere = Run({"top", "--dir", dir_ + "/none"});
+  const CtlRun nowhere = Run({"top", "--dir", dir_ + "/none"});
   EXPECT_NE(nowhere.exit_status, 0);
   EXPECT_NE(nowhere.err, "");
 }
@@ -425,12 +182,12 @@ TEST_F(GroupCommandTest, StatusSaysSinceWhenAndWhyAReplicaIsLeftOut) {
   ASSERT_NE(store_, nullptr);
   cluster_.KillReplica(2);
   Put("000010.log", "words");
-  const Outcome status = Run({"status", "--dir", dir_});
+  const CtlRun status = Run({"status", "--dir", dir_});
   EXPECT_THAT(status.out, testing::ContainsRegex(
                               "SHRUNKEN: goes on without " + cluster_.endpoint(2) +
                               " until it is back; left out since 20[0-9-]*T[0-9:]*Z: replica " +
                               cluster_.endpoint(2) + " does not answer"));
-  const Outcome as_json = Run({"status", "--dir", dir_, "--json"});
+  const CtlRun as_json = Run({"status", "--dir", dir_, "--json"});
   const auto json = nlohmann::json::parse(as_json.out, nullptr, false);
   ASSERT_TRUE(json.is_object()) << as_json.err;
   ASSERT_EQ(json["replicas"][0]["left_out_why"].size(), 1u) << as_json.out;
@@ -448,7 +205,7 @@ TEST_F(GroupCommandTest, AReplicaThatDoesNotAnswerKeepsNobodyFromLookingAtTheOth
   const std::string uri = FormatStoreUri(options);
   ASSERT_EQ(Run({"status", "--uri", uri}).exit_status, 0);
   cluster_.KillReplica(2);
-  const Outcome status = Run({"status", "--uri", uri, "--json"});
+  const CtlRun status = Run({"status", "--uri", uri, "--json"});
   EXPECT_EQ(status.exit_status, 1);
   const auto json = nlohmann::json::parse(status.out, nullptr, false);
   ASSERT_TRUE(json.is_object()) << status.err;
@@ -464,13 +221,13 @@ TEST_F(GroupCommandTest, AReplicaThatDoesNotAnswerKeepsNobodyFromLookingAtTheOth
             0);
   cluster_.KillReplica(0);
   cluster_.KillReplica(1);
-  const Outcome none = Run({"status", "--uri", uri});
+  const CtlRun none = Run({"status", "--uri", uri});
   EXPECT_EQ(none.exit_status, 1);
   EXPECT_THAT(none.err, HasSubstr(cluster_.endpoint(0)));
 }
 
 TEST_F(GroupCommandTest, DestroyRefusesALivingPrimary) {
-  const Outcome refused = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
+  const CtlRun refused = Run({"cluster", "destroy", "--dir", dir_, "--yes"});
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("the group is in use by process " + std::to_string(getpid())));
   EXPECT_TRUE(ReadCluster(dir_)->AllAlive());
@@ -478,18 +235,18 @@ TEST_F(GroupCommandTest, DestroyRefusesALivingPrimary) {
 
 TEST_F(GroupCommandTest, ADirectoryStandsForItsUri) {
   CloseStore();
-  const Outcome reset = Run({"reset", "--dir", dir_, "--yes"});
+  const CtlRun reset = Run({"reset", "--dir", dir_, "--yes"});
   EXPECT_EQ(reset.exit_status, 0) << reset.err;
   EXPECT_THAT(reset.out, HasSubstr("2 files removed"));
   EXPECT_EQ(Run({"reset", "--dir", dir_, "--uri", cluster_.uri(), "--yes"}).exit_status, 2);
-  const Outcome none = Run({"reset", "--dir", cluster_.folder(), "--yes"});
+  const CtlRun none = Run({"reset", "--dir", cluster_.folder(), "--yes"});
   EXPECT_EQ(none.exit_status, 1);
   EXPECT_THAT(none.err, HasSubstr("it has no cluster.json"));
 }
 
 TEST_F(GroupCommandTest, ExportWaitsForNobodyButRefusesALivingPrimary) {
   const std::string to = cluster_.folder() + "/export";
-  const Outcome refused = Export(0, to);
+  const CtlRun refused = Export(0, to);
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("--live"));
   EXPECT_FALSE(fs::exists(to));
@@ -502,7 +259,7 @@ TEST_F(GroupCommandTest, ExportNamesTheReplicasThatItCouldNotCompare) {
   cluster_.KillReplica(2);
   fs::rename(cluster_.pool(2), cluster_.pool(2) + ".lost");
   const std::string to = cluster_.folder() + "/export";
-  const Outcome exported = Export(0, to);
+  const CtlRun exported = Export(0, to);
   EXPECT_EQ(exported.exit_status, 0) << exported.err;
   EXPECT_THAT(exported.err, HasSubstr("not compared with replica2"));
   EXPECT_THAT(exported.err, Not(HasSubstr("not compared with replica1")));
@@ -516,11 +273,11 @@ TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
   const std::string pool = Slurp(cluster_.pool(2));
   for (uint32_t replica = 0; replica < 3; ++replica) {
     const std::string to = cluster_.folder() + "/export" + std::to_string(replica);
-    const Outcome exported = Export(replica, to);
+    const CtlRun exported = Export(replica, to);
     EXPECT_EQ(exported.exit_status, 0) << exported.err;
     EXPECT_THAT(exported.err, Not(HasSubstr("not compared")));
     ExpectFiles(to);
-    const Outcome again = Export(replica, to);
+    const CtlRun again = Export(replica, to);
     EXPECT_EQ(again.exit_status, 1) << "the target is not empty";
     ExpectFiles(to);
     EXPECT_EQ(Export(replica, to + "-again").exit_status, 0);
@@ -533,23 +290,23 @@ TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
 TEST_F(GroupCommandTest, ExportNamesFilesThatOnlyThePrimaryHas) {
   ASSERT_OK(store_->ListFile({"OPTIONS-000005", 100, 1}));
   const std::string first = cluster_.folder() + "/first";
-  const Outcome complete = Export(1, first, /*live=*/true);
+  const CtlRun complete = Export(1, first, /*live=*/true);
   EXPECT_EQ(complete.exit_status, 0) << "RocksDB makes OPTIONS anew: " << complete.err;
   EXPECT_THAT(complete.err, HasSubstr("left out (RocksDB makes its own): OPTIONS-000005"));
   ASSERT_OK(store_->ListFile({"000007.sst", 4711, 1}));
   CloseStore();
-  const Outcome exported = Export(1, cluster_.folder() + "/export");
+  const CtlRun exported = Export(1, cluster_.folder() + "/export");
   EXPECT_EQ(exported.exit_status, 3) << exported.err;
   EXPECT_THAT(exported.err, HasSubstr("missing: 000007.sst"));
   ExpectFiles(cluster_.folder() + "/export");
 }
 
 TEST_F(GroupCommandTest, VerifyComparesAllAndNamesTheFirstDifference) {
-  const Outcome busy = Run({"verify", "--dir", dir_});
+  const CtlRun busy = Run({"verify", "--dir", dir_});
   EXPECT_EQ(busy.exit_status, 1);
   EXPECT_THAT(busy.err, HasSubstr("in use"));
   CloseStore();
-  const Outcome equal = Run({"verify", "--dir", dir_});
+  const CtlRun equal = Run({"verify", "--dir", dir_});
   EXPECT_EQ(equal.exit_status, 0) << equal.err;
   EXPECT_THAT(equal.out, HasSubstr("replica0, replica1, replica2, primary: "));
   EXPECT_THAT(equal.out, HasSubstr(" B in use are equal"));
@@ -557,14 +314,14 @@ TEST_F(GroupCommandTest, VerifyComparesAllAndNamesTheFirstDifference) {
   // A byte that nobody reads before it is written again: behind the file's end in its extent.
   cluster_.KillReplica(1);
   Flip(1, 100000);
-  const Outcome unread = Run({"verify", "--dir", dir_});
+  const CtlRun unread = Run({"verify", "--dir", dir_});
   EXPECT_EQ(unread.exit_status, 0) << unread.err;
 
   // A byte of the journal's ring, in an old record.
   const size_t ring = Slurp(cluster_.pool(1)).find(std::string(1000, 'w'));
   ASSERT_NE(ring, std::string::npos);
   PutByte(cluster_.pool(1), ring, 'v');
-  const Outcome different = Run({"verify", "--dir", dir_});
+  const CtlRun different = Run({"verify", "--dir", dir_});
   EXPECT_EQ(different.exit_status, 1);
   EXPECT_THAT(different.err, HasSubstr("replica0 and replica1 have 0x77 and 0x76"));
   EXPECT_THAT(different.err, HasSubstr("bytes that no file has"));
@@ -574,18 +331,18 @@ TEST_F(GroupCommandTest, DamageIsNamedNeverExported) {
   CloseStore();
   cluster_.KillReplica(0);
   Flip(0, 50000);
-  const Outcome verify = Run({"verify", "--dir", dir_});
+  const CtlRun verify = Run({"verify", "--dir", dir_});
   EXPECT_EQ(verify.exit_status, 1);
   EXPECT_THAT(verify.err,
               HasSubstr("replica0 is damaged: extent 1 (\"000002.log\", bytes 0 to "
                         "99999) fails its checksum; replica1, replica2, primary sound"));
   const std::string to = cluster_.folder() + "/export";
-  const Outcome refused = Export(0, to);
+  const CtlRun refused = Export(0, to);
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("replica0 is damaged: extent 1 (\"000002.log\""));
   EXPECT_THAT(refused.err, HasSubstr("replica1 (--replica 1), replica2 (--replica 2)"));
   EXPECT_FALSE(fs::exists(to));
-  const Outcome partial =
+  const CtlRun partial =
       Run({"export", "--dir", dir_, "--replica", "0", "--to", to + "-partial", "--partial"});
   EXPECT_EQ(partial.exit_status, 3) << partial.err;
   EXPECT_THAT(partial.err, HasSubstr("exported all the same: replica0: extent 1"));
@@ -608,10 +365,10 @@ TEST_F(GroupCommandTest, VerifyRepairPutsTogetherWhatIsSound) {
   Flip(2, 0, 'v');
   ASSERT_OK(cluster_.Restart());
   fs::remove(dir_ + "/primary.pool");
-  const Outcome damaged = Run({"verify", "--dir", dir_});
+  const CtlRun damaged = Run({"verify", "--dir", dir_});
   EXPECT_EQ(damaged.exit_status, 1);
   EXPECT_THAT(damaged.err, HasSubstr("no member is sound as a whole"));
-  const Outcome repaired = Run(repair);
+  const CtlRun repaired = Run(repair);
   EXPECT_EQ(repaired.exit_status, 0) << repaired.err;
   EXPECT_THAT(repaired.out, HasSubstr("repaired; replica0, replica1, replica2"));
   EXPECT_EQ(Run({"verify", "--dir", dir_}).exit_status, 0);
@@ -637,7 +394,7 @@ TEST_F(GroupCommandTest, VerifyRepairRefusesWhatNobodyHas) {
   }
   ASSERT_OK(cluster_.Restart());
   const nlohmann::json before = StatusJson()["replicas"];
-  const Outcome refused = Run({"verify", "--dir", dir_, "--repair"});
+  const CtlRun refused = Run({"verify", "--dir", dir_, "--repair"});
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("extent 1 (\"000002.log\", bytes 0 to 99999)"));
   EXPECT_THAT(refused.err, HasSubstr("has a sound copy of it"));
@@ -654,15 +411,15 @@ TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
   ASSERT_NE(first, std::string::npos);
   PutByte(cluster_.pool(0), first, 'X');
   const std::string to = cluster_.folder() + "/export";
-  const Outcome refused = Export(0, to);
+  const CtlRun refused = Export(0, to);
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("the log of replica0 ends at sequence"));
   EXPECT_THAT(refused.err, HasSubstr("export from replica1 (--replica 1)"));
   EXPECT_FALSE(fs::exists(to));
-  const Outcome verify = Run({"verify", "--dir", dir_});
+  const CtlRun verify = Run({"verify", "--dir", dir_});
   EXPECT_EQ(verify.exit_status, 1);
   EXPECT_THAT(verify.err, HasSubstr("the log of replica0 ends at sequence"));
-  const Outcome partial = Run({"export", "--dir", dir_, "--replica", "0", "--to", to, "--partial"});
+  const CtlRun partial = Run({"export", "--dir", dir_, "--replica", "0", "--to", to, "--partial"});
   EXPECT_EQ(partial.exit_status, 3) << partial.err;
   EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
   EXPECT_EQ(Export(1, to + "1").exit_status, 0);
@@ -679,7 +436,7 @@ TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
   WipeRecord(1, "on its way");
   for (uint32_t i : {1u, 2u}) {
     const std::string there = to + std::to_string(i);
-    const Outcome exported = Export(i, there);
+    const CtlRun exported = Export(i, there);
     EXPECT_EQ(exported.exit_status, 0) << exported.err;
     EXPECT_THAT(exported.err, HasSubstr("replica0 has 1 records more, which were on their way"));
     EXPECT_EQ(Slurp(there + "/000009.log"), "first words, ");
@@ -691,7 +448,7 @@ TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
 TEST_F(GroupCommandTest, TheFirstReplicaAloneCannotHaveMissedARecord) {
   KillEverybodyBehind("acknowledged");
   WipeRecord(0, "acknowledged");
-  const Outcome refused = Export(0, cluster_.folder() + "/export");
+  const CtlRun refused = Export(0, cluster_.folder() + "/export");
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_THAT(refused.err, HasSubstr("export from replica1 (--replica 1)"));
 }
@@ -706,7 +463,7 @@ TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {
   };
   const auto region = cluster_.ReplicaRegion(0);
   ASSERT_OK(region.status());
-  const Outcome raw = dump("4K", "3000000", false);
+  const CtlRun raw = dump("4K", "3000000", false);
   EXPECT_EQ(raw.exit_status, 0) << raw.err;
   ASSERT_EQ(raw.out.size(), 3000000u);
   EXPECT_EQ(std::memcmp(raw.out.data(), region->data() + 4096, raw.out.size()), 0);
@@ -722,11 +479,11 @@ TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {
 TEST_F(GroupCommandTest, ResetEmptiesOnlyWhenAskedTwiceAndNobodyLives) {
   const std::string uri = cluster_.uri();
   EXPECT_EQ(Run({"reset", "--uri", uri}).exit_status, 2);
-  const Outcome held = Run({"reset", "--uri", uri, "--yes"});
+  const CtlRun held = Run({"reset", "--uri", uri, "--yes"});
   EXPECT_EQ(held.exit_status, 1);
   EXPECT_EQ(StatusJson()["replicas"][0]["files"].size(), 2u);
   CloseStore();
-  const Outcome reset = Run({"reset", "--uri", uri, "--yes"});
+  const CtlRun reset = Run({"reset", "--uri", uri, "--yes"});
   EXPECT_EQ(reset.exit_status, 0) << reset.err;
   EXPECT_EQ(StatusJson()["replicas"][0]["files"].size(), 0u);
 }
@@ -734,7 +491,7 @@ TEST_F(GroupCommandTest, ResetEmptiesOnlyWhenAskedTwiceAndNobodyLives) {
 TEST_F(GroupCommandTest, CountersShowThatOnlyReceivesRewroteTheRings) {
   for (const std::string host : {"replica0", "replica1", "replica2"}) {
     const auto value = [&](const std::string& name) {
-      const Outcome outcome = Run({"counters", "--dir", dir_, "--host", host, "--name", name});
+      const CtlRun outcome = Run({"counters", "--dir", dir_, "--host", host, "--name", name});
       EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
       return outcome.out;
     };
@@ -749,18 +506,18 @@ TEST_F(GroupCommandTest, CountersOutliveThePrimaryAndSayWhoWasAsked) {
     return Run({"counters", "--dir", dir_, "--host", "primary", "--name", "bytes_sent"});
   };
   CloseStore();
-  const Outcome after = sent();
+  const CtlRun after = sent();
   EXPECT_EQ(after.exit_status, 0) << after.err;
   EXPECT_GT(std::stoull(after.out), 100'000u);
   EXPECT_EQ(sent().out, after.out);
-  const Outcome table = Run({"counters", "--dir", dir_});
+  const CtlRun table = Run({"counters", "--dir", dir_});
   EXPECT_THAT(table.out, HasSubstr("RNIC daemon " + dir_ + "/rnicd.sock of user "));
   EXPECT_THAT(table.out, HasSubstr(": primary replica0 replica1 replica2\n"));
 }
 
 TEST_F(GroupCommandTest, CountersOfAnUnknownHostAreRefusedAndMakeNoHost) {
   for (int i = 0; i < 2; ++i) {
-    const Outcome unknown =
+    const CtlRun unknown =
         Run({"counters", "--dir", dir_, "--host", "replica7", "--name", "bytes_sent"});
     EXPECT_EQ(unknown.exit_status, 1);
     EXPECT_EQ(unknown.out, "");
