@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,11 +45,32 @@ size_t Threads() {
   return 0;
 }
 
-// Waits until the process has `threads` threads again: a client's thread ends when it has nothing
-// more to do.
+// How often each thread of this process but the calling one has gone to sleep; none: one is awake.
+std::optional<std::map<std::string, std::string>> Sleeps() {
+  std::map<std::string, std::string> sleeps;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    const std::string id = thread.path().filename();
+    if (id == std::to_string(gettid())) continue;
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("State:") && line.find("sleeping") == line.npos) return std::nullopt;
+      if (line.find("ctxt_switches:") != line.npos) sleeps[id] += line;
+    }
+  }
+  return sleeps;
+}
+// Whether there was a moment at which all other threads slept.
+bool AllSleep() {
+  const auto before = Sleeps();
+  return before.has_value() && before == Sleeps();
+}
+
+// Waits until the process has `threads` threads again, which sleep: a client's thread ends when it
+// has nothing more to do, and the others give back what their last task needed.
 void AwaitThreads(size_t threads) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (Threads() != threads && std::chrono::steady_clock::now() < deadline) sched_yield();
+  while ((Threads() != threads || !AllSleep()) && std::chrono::steady_clock::now() < deadline)
+    sched_yield();
   EXPECT_EQ(Threads(), threads);
 }
 

@@ -112,7 +112,8 @@ void FlipIn(World& world, Where where) {
   const Result<PoolMap> map = MapPool(before);
   if (!map.ok()) return world.Fail(map.status().ToString());
   const auto image = std::as_bytes(std::span(before)).subspan(map->region, kRegionSize);
-  for (uint64_t n = 1 + world.Random(3); n > 0; --n) {
+  // Whoever flips one bit twice damages nothing.
+  for (uint64_t n = 1 + world.Random(3); n > 0 || after == before; n -= n > 0 ? 1 : 0) {
     Flip(world, after, map->region,
          where == Where::kData ? DataInUse(world, image) : AreaOf(map->geometry, where));
   }
