@@ -25,10 +25,8 @@ constexpr int kBacklog = 1024;
 std::string_view RemedyFor(int error) {
   switch (error) {
     case EADDRINUSE:
-      return " (ss -tanp shows who has the port; an outgoing connection may have taken it, so "
-             "choose "
-             "one outside of net.ipv4.ip_local_port_range, or reserve it by "
-             "net.ipv4.ip_local_reserved_ports)";
+      return " (ss -tanp shows who has the port; outgoing connections take those of "
+             "net.ipv4.ip_local_port_range, unless net.ipv4.ip_local_reserved_ports names them)";
     case EADDRNOTAVAIL:
       return " (this host has no such address; ip address shows those that it has)";
     case EACCES:

@@ -44,10 +44,14 @@ struct Area {
   uint64_t begin, end;  // in the region
 };
 
-// Flips a bit of `area`, in most cases in a byte that is in use.
-void Flip(World& world, std::string& bytes, uint64_t at, Area area) {
+// Flips a bit of `area`, in most cases in a byte that is in use. Not in a byte that differs from
+// `before`: whoever flips one bit twice damages nothing.
+void Flip(World& world, const std::string& before, std::string& bytes, uint64_t at, Area area) {
+  const auto unfit = [&](uint64_t where) {
+    return bytes[where] == 0 || bytes[where] != before[where];
+  };
   uint64_t where = area.begin + world.Random(area.end - area.begin);
-  for (int i = 0; i < 2000 && bytes[at + where] == 0; ++i)
+  for (int i = 0; i < 2000 && unfit(at + where); ++i)
     where = area.begin + world.Random(area.end - area.begin);
   bytes[at + where] = static_cast<char>(bytes[at + where] ^ (1 << world.Random(8)));
   world.Note("a bit flipped at " + std::to_string(where));
@@ -112,9 +116,8 @@ void FlipIn(World& world, Where where) {
   const Result<PoolMap> map = MapPool(before);
   if (!map.ok()) return world.Fail(map.status().ToString());
   const auto image = std::as_bytes(std::span(before)).subspan(map->region, kRegionSize);
-  // Whoever flips one bit twice damages nothing.
-  for (uint64_t n = 1 + world.Random(3); n > 0 || after == before; n -= n > 0 ? 1 : 0) {
-    Flip(world, after, map->region,
+  for (uint64_t n = 1 + world.Random(3); n > 0; --n) {
+    Flip(world, before, after, map->region,
          where == Where::kData ? DataInUse(world, image) : AreaOf(map->geometry, where));
   }
   WriteChanged(world.pool(i), before, after);
@@ -179,6 +182,7 @@ void TruncatePool(World& world) {
 // Flips bits of PMDK's own bytes, before and behind the region.
 void FlipPmdk(World& world) {
   BadPool(world, [&](std::string bytes) {
+    const std::string before = bytes;
     const Result<PoolMap> map = MapPool(bytes);
     if (!map.ok()) {
       world.Fail(map.status().ToString());
@@ -187,7 +191,7 @@ void FlipPmdk(World& world) {
     const uint64_t behind = map->region + kRegionSize + kNodePageSize;
     for (uint64_t n = 1 + world.Random(4); n > 0; --n) {
       const bool in_front = behind >= bytes.size() || world.Random(8) != 0;
-      Flip(world, bytes, 0, in_front ? Area{0, map->region} : Area{behind, bytes.size()});
+      Flip(world, before, bytes, 0, in_front ? Area{0, map->region} : Area{behind, bytes.size()});
     }
     return bytes;
   });
@@ -231,7 +235,7 @@ void FlipPrimaryPool(World& world) {
   std::string after = before;
   const Result<PoolMap> map = MapPool(before);
   if (!map.ok()) return world.Fail(map.status().ToString());
-  for (int n = 0; n < 20; ++n) Flip(world, after, map->region, {0, kRegionSize});
+  for (int n = 0; n < 20; ++n) Flip(world, before, after, map->region, {0, kRegionSize});
   WriteChanged(world.primary_pool(), before, after);
 }
 
