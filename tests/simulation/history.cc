@@ -83,4 +83,10 @@ std::string History::Look(std::string_view content) const {
   return copy.Check(content);
 }
 
+void History::GoesOnAs(const History& later) {
+  for (; next_ < later.next_; ++next_) pieces_[next_] = false;
+  for (; next_current_ < later.next_current_; ++next_current_)
+    currents_.push_back(std::to_string(next_current_));
+}
+
 }  // namespace hyperloop::simulation

@@ -45,6 +45,8 @@ class History {
   std::string Check(std::string_view content);
   // The same, and nothing is relied on or known to be gone by it.
   std::string Look(std::string_view content) const;
+  // `later` is this history as it went on. What has begun meanwhile may be there, too.
+  void GoesOnAs(const History& later);
 
  private:
   uint64_t next_ = 1;

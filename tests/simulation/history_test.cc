@@ -66,5 +66,16 @@ TEST_F(HistoryTest, ALookChangesNothing) {
   EXPECT_EQ(history_.Check(one + two + three), "") << "piece 2 was only not seen";
 }
 
+TEST_F(HistoryTest, WhoLooksMeanwhileMaySeeWhatHasBegunSince) {
+  const std::string one = Append(true);
+  History then = history_;
+  const std::string two = Append(true), current = history_.BeginCurrent();
+  history_.AcknowledgeCurrent(current, 1);
+  then.GoesOnAs(history_);
+  for (const std::string& seen : {one, one + two}) EXPECT_EQ(then.Look(seen), "");
+  EXPECT_THAT(then.Look(two), HasSubstr("piece 1"));
+  for (const std::string& seen : {std::string(), current}) EXPECT_EQ(then.LookCurrent(seen), "");
+}
+
 }  // namespace
 }  // namespace hyperloop::simulation

@@ -16,6 +16,8 @@ namespace {
 // One in so many runs is long.
 constexpr uint64_t kRunsPerLong = 8;
 constexpr uint64_t kMostSteps = 24, kMostOfShort = 4;
+// An idle replica has checked its region by then.
+constexpr std::chrono::seconds kChecksItself{15};
 
 class Scenario final : private Steps {
  public:
@@ -24,9 +26,10 @@ class Scenario final : private Steps {
   Outcome Play();
 
  private:
-  // Everything is well again: the group opens, holds what it promised, and goes on, and all
-  // replicas are equal.
+  // Everything is well again: the group opens, holds what it promised, and goes on.
   void End();
+  // The primary ends in order, and all replicas are equal then.
+  void Finish();
   // Each replica gets all tables while the primary serves, and gives up all others.
   void AwaitTables();
 
@@ -60,6 +63,16 @@ void Scenario::End() {
   // The directory is lost, if the replicas hold what it held.
   if (Settled() && Below(2) == 0) tables_.directory(host_).clear();
   OpenSoon();
+  Finish();
+  if (!wrong_.empty()) return;
+  Export(AnyReplica());
+  if (Below(3) != 0) return;
+  Resize();
+  OpenSoon();
+  Finish();
+}
+
+void Scenario::Finish() {
   if (!wrong_.empty()) return;
   primary_->Stop();
   AwaitTables();
@@ -77,6 +90,10 @@ void Scenario::End() {
     if (test::FirstDifference(first, world_.region(i), in_use).has_value())
       Wrong("replica " + std::to_string(i) + " differs from replica " +
             std::to_string(*all.begin()) + " at the end");
+  std::this_thread::sleep_for(kChecksItself);
+  for (const int i : all)
+    if (world_.FindsItselfDamaged(i))
+      Wrong(World::NameOf(i) + " says that its region is damaged, at the end");
 }
 
 void Scenario::AwaitTables() {

@@ -5,7 +5,7 @@
 namespace hyperloop::simulation {
 
 void Steps::Step() {
-  switch (Below(51)) {
+  switch (Below(56)) {
     case 0:
       return Restart(AnyReplica(), /*power=*/false);
     case 1:
@@ -80,6 +80,13 @@ void Steps::Step() {
     case 47:
     case 48:
       return SealOneThatIsBehind();
+    case 49:
+    case 50:
+    case 51:
+      return Inspect(AnyReplica());
+    case 52:
+    case 53:
+      return ChangeKey(AnyHost());
     default:
       return LoseAllPower();
   }

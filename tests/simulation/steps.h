@@ -20,6 +20,11 @@ class Steps : public Trial {
   // Replicas that are no majority go on by force while the others are down. From then on neither
   // side gets the content of the other one, whoever opens the group, by whichever list.
   void GoOnByForce();
+  // --- when nobody has the group, and all its replicas are well (steps_tools.cc)
+  // What an operator exports from a replica is the database.
+  void Export(int replica);
+  // The pools of all replicas get larger regions. While only some have, the group does not open.
+  void Resize();
 
  private:
   // --- primaries come and go (steps_primaries.cc)
@@ -90,6 +95,11 @@ class Steps : public Trial {
   // The primary and all replicas with which it serves are gone. Nobody may serve by the others.
   void ServeWithoutThese();
 
+  // --- what an operator does while a primary serves (steps_tools.cc)
+  // Somebody reads a replica. It is sound, and holds all that was acknowledged before.
+  void Inspect(int replica);
+  void ChangeKey(const std::string& host);
+
   // --- by force (steps_force.cc)
   // The two sides of a group after replicas were given up that were not lost.
   struct Sides {
@@ -97,6 +107,8 @@ class Steps : public Trial {
     History former;  // all that happened before
   };
   static ReplicaList ListOf(const std::set<int>& replicas);
+  // Just these are known to be lost.
+  void CheckSurvivors(const Sides& sides, const ReplicaList& list);
   // Somebody opens the group by either side's replicas, or by all, while all or one side is up.
   void OpenASide(const Sides& sides, const std::set<int>& all);
   void OpenAfterwards(const ReplicaList& list);

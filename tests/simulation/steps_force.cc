@@ -14,6 +14,7 @@ void Steps::GoOnByForce() {
     sides.given_up.insert(sides.kept.extract(AnyOf(sides.kept)));
   for (const int each : sides.given_up) world_.Kill(each);
   const ReplicaList list = sets_.lists().front().Plain();
+  CheckSurvivors(sides, list);
   Say("by force, the group goes on without replicas " + ListOf(sides.given_up).Text());
   for (int i = 0; i < kMostOpens && primary_ == nullptr && wrong_.empty(); ++i) {
     primary_ = OpenAsNewProcess(host_, {list, true, false, sides.given_up});
@@ -33,6 +34,15 @@ void Steps::GoOnByForce() {
   for (uint64_t i = 2 + Below(7); i > 0 && wrong_.empty(); --i) OpenASide(sides, all);
   CheckSides(sides);
   if (wrong_.empty()) OpenKept(sides);
+}
+
+void Steps::CheckSurvivors(const Sides& sides, const ReplicaList& list) {
+  const Result<Survivors> found = world_.FindSurvivors(kPrimaries[host_], {list, true, false, {}});
+  if (!found.ok()) return Wrong("nobody says who is lost: " + found.status().ToString());
+  std::set<std::string> lost;
+  for (const int each : sides.given_up) lost.insert(world_.AddressOf(each));
+  if (std::set<std::string>(found->lost.begin(), found->lost.end()) != lost)
+    Wrong("others than replicas " + ListOf(sides.given_up).Text() + " are said to be lost");
 }
 
 ReplicaList Steps::ListOf(const std::set<int>& replicas) {

@@ -75,7 +75,7 @@ Result<std::unique_ptr<Primary>> Trial::TryOpen(size_t host, const Opening& open
   if (lost_pool_ && Settled()) lost_pool_ = false;
   CheckDurable(opening.list, taken.epoch);
   HL_ASSIGN_OR_RETURN(const FileId file, FileOf(*store));
-  std::string content(World::kRegion, '\0');
+  std::string content(world_.region_size(), '\0');
   HL_ASSIGN_OR_RETURN(const uint64_t size, store->Read(file, 0, content));
   if (world_.IsDead(process)) return Unavailable("this process is dead");
   std::string wrong = history_.Check({content.data(), size});

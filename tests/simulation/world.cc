@@ -12,7 +12,6 @@
 #include <iterator>
 #include <utility>
 
-#include "control/client.h"
 #include "hyperloop/core/unique_fd.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
@@ -26,6 +25,7 @@ namespace hyperloop::simulation {
 namespace {
 
 constexpr std::chrono::milliseconds kAckTimeout{2000};
+constexpr uint64_t kExtent = 64 << 10;  // bytes
 constexpr uint64_t kMostDamage = 4096;
 constexpr std::array<size_t, 7> kCounts{1, 2, 2, 3, 3, 4, 5};  // of replicas
 constexpr size_t kSpares = 2;
@@ -104,15 +104,18 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
     : folder_(std::move(folder)),
       random_(random),
       log_(std::move(log)),
-      fabric_{Hosts(count + kSpares), random() % 2 == 0, EngineOptionsBy(random), random()},
+      hosts_(Hosts(count + kSpares)),
+      fabric_{hosts_, random() % 2 == 0, EngineOptionsBy(random), random()},
       on_disks_(random() % 2 == 0),
+      keyed_(random() % 2 == 0),
+      writes_metrics_(random() % 2 == 0),
       first_count_(static_cast<int>(count)),
       replicas_(count + kSpares) {
   if (on_disks_) SetSync([this](const void* data, size_t size) { return SyncDisk(data, size); });
+  if (keyed_) MakeKeys();
   for (int i = 0; i < first_count_; ++i) Start(i);
   options_.device = "simulated";
   options_.journal_size = 256 << 10;
-  options_.extent_size = kExtent;
   options_.table_capacity = 64;
   options_.ack_timeout = kAckTimeout;
   options_.connect_timeout = kAckTimeout;
@@ -134,14 +137,16 @@ void World::Start(int replica) {
       {.open_device = OpenerOf(name, own.process),
        .host = name,
        .pool = PoolOf(name),
-       .size = kRegion,
+       .size = region_size_,
        .gate = [this](const control::BodyUnion& request) { return FateOf(request); },
        .power = &fabric_.power(name),
        .port = own.port,
        .durable = own.durable.has_value() ? &*own.durable : nullptr,
        .media =
            on_disks_ ? MakeMediaWriter(MediaKind(rnic::Media::kFile, true), PoolOf(name)) : nullptr,
-       .files = FilesOf(name)});
+       .files = FilesOf(name),
+       .keys = KeysOf(name),
+       .scrub = true});
   MustBeOk(started.status());
   own.running = std::move(started).value();
   own.port = own.running->port();
@@ -340,28 +345,29 @@ uint64_t World::Damage(const std::string& host) {
   return at;
 }
 
-Status World::Propose(int replica, int proposed) const {
-  HL_ASSIGN_OR_RETURN(const auto endpoint, control::ParseEndpoint(AddressOf(replica)));
-  HL_ASSIGN_OR_RETURN(const auto client,
-                      control::ControlClient::Connect(endpoint, control::Trust(), kAckTimeout));
-  HL_ASSIGN_OR_RETURN(const auto hello,
-                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kAckTimeout));
-  control::ProposeRequestT request;
-  request.group = hello.group;
-  request.replica = AddressOf(proposed);
-  return client->Call<control::DoneT>(request, kAckTimeout).status();
-}
-
-Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Opening& opening) {
+StoreOptions World::OptionsOf(const std::string& host, const Opening& opening) const {
   StoreOptions options = options_;
   options.pool = PoolOf(host);
+  options.keys = KeysOf(host);
+  if (writes_metrics_) {
+    const std::string process = std::to_string(Scheduler::Process());
+    options.metrics_file = folder_ + "/" + host + "-" + process + ".prom";
+  }
   options.takeover = opening.takeover;
   if (opening.leaves_out) options.on_replica_failure = OnReplicaFailure::kContinue;
   for (const int each : opening.list.replicas) options.replicas.push_back(AddressOf(each));
-  for (const int each : opening.given_up) options.given_up.push_back(AddressOf(each));
   if (opening.list.added != -1) options.add_replica = AddressOf(opening.list.added);
   if (opening.list.removed != -1) options.remove_replica = AddressOf(opening.list.removed);
-  return OpenSessionStore(options, OpenerOf(host, Scheduler::Process()), log_);
+  // A user writes them into a URI. These two are none of its options.
+  StoreOptions parsed;
+  MustBeOk(ParseStoreUri(FormatStoreUri(options), &parsed));
+  parsed.extent_size = kExtent;
+  for (const int each : opening.given_up) parsed.given_up.push_back(AddressOf(each));
+  return parsed;
+}
+
+Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Opening& opening) {
+  return OpenSessionStore(OptionsOf(host, opening), OpenerOf(host, Scheduler::Process()), log_);
 }
 
 DeviceOpener World::OpenerOf(const std::string& host, uint64_t process) {

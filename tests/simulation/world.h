@@ -20,8 +20,12 @@
 #include <thread>
 #include <vector>
 
+#include "files/export.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/identity/keys.h"
+#include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
+#include "hyperloop/replication/survivors.h"
 #include "simulation/fabric.h"
 #include "simulation/replica_sets.h"
 #include "simulation/scheduler.h"
@@ -54,16 +58,13 @@ struct Loss {
 
 class World {
  public:
-  // Bytes of each replica's region, and of an extent of it. The larger they are, the longer a run
-  // takes.
-  static constexpr uint64_t kRegion = 1536 << 10, kExtent = 64 << 10;
-
   // `folder` is empty, and gets the pools. `log` may be null.
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log);
   ~World();
 
   int count() const { return static_cast<int>(replicas_.size()); }  // of replicas
   int first_count() const { return first_count_; }                  // of those that are not spare
+  uint64_t region_size() const { return region_size_; }             // bytes of each region
   bool up(int replica) const { return At(replica).running != nullptr; }
   // Whether it was started once, so that it has a pool and a port.
   bool exists(int replica) const { return At(replica).port != 0; }
@@ -90,6 +91,8 @@ class World {
   // While it is up.
   std::span<std::byte> region(int replica) { return At(replica).running->region(); }
   std::span<std::byte> node_page(int replica) { return At(replica).running->node_page(); }
+  // Whether its own check, which it makes while it is idle, found damage. While it is up.
+  bool FindsItselfDamaged(int replica) const { return At(replica).running->damaged(); }
   // What of the node page is durable. While it is up.
   std::vector<std::byte> durable_page(int replica) { return At(replica).running->durable_page(); }
   // What a restart of the replica finds, if its host loses power now; and only the node page of it,
@@ -117,8 +120,31 @@ class World {
   bool lost() const { return losses_.begun; }  // whether one was lost since
   void LoseNone() { losses_ = {}; }
 
+  // --- what an operator does (world_tools.cc)
   // Proposes a replica to the group that this one is in.
   Status Propose(int replica, int proposed) const;
+  // A view of a replica that is up, through the RNIC of `host`, of the calling thread's process.
+  // Both pointers go together.
+  struct View {
+    std::unique_ptr<rnic::Device> device;
+    std::unique_ptr<NodeView> node;
+  };
+  Result<View> Look(int replica, const std::string& host);
+  // Writes the database that a replica holds, which is up, into a new directory.
+  Result<ExportReport> Export(int replica, const std::string& host, const std::string& directory);
+  std::string folder() const { return folder_; }
+  // What an opening by force would give up.
+  Result<Survivors> FindSurvivors(const std::string& host, const Opening& opening) const;
+  // Gives the pools of these replicas, which are down after a primary closed the group, regions of
+  // this size.
+  void Resize(const std::set<int>& replicas, uint64_t region_size);
+  // The same for the pools of the primaries. From now on this is the size of all regions. A pool
+  // that is no sound copy of the group is removed instead: the next opening makes it anew.
+  void ResizePrimaries(uint64_t region_size);
+  // Whether replicas and primaries prove to each other who they are.
+  bool keyed() const { return keyed_; }
+  // A host gets a new key, and the old one is trusted no more. The group is never without one.
+  void ChangeKey(const std::string& host);
 
   // A store of the calling thread's process that has not taken the group. `host`: one of
   // kPrimaries.
@@ -133,6 +159,9 @@ class World {
   StoreOptions& options() { return options_; }
 
  private:
+  // The larger a region is, the longer a run takes.
+  static constexpr uint64_t kFirstRegion = 1536 << 10;
+
   using EmbeddedReplica = test::EmbeddedReplica;
   struct Replica {
     std::unique_ptr<EmbeddedReplica> running;  // null: it is down
@@ -149,6 +178,15 @@ class World {
   };
 
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count);
+  // The options of a store on this host.
+  StoreOptions OptionsOf(const std::string& host, const Opening& opening) const;
+  void MakeKeys();
+  // Every host trusts just trusted_.
+  void WriteTrusted() const;
+  // The keys directory of a host; empty: hosts have no keys.
+  std::string KeysOf(const std::string& host) const {
+    return keyed_ ? folder_ + "/keys-" + host : "";
+  }
   Replica& At(int replica) { return replicas_[static_cast<size_t>(replica)]; }
   const Replica& At(int replica) const { return replicas_[static_cast<size_t>(replica)]; }
   std::string PoolOf(const std::string& host) const { return folder_ + "/" + host; }
@@ -168,8 +206,11 @@ class World {
   std::mt19937_64& random_;
   const std::shared_ptr<Log> log_;
   StoreOptions options_;
+  const std::vector<std::string> hosts_;
   Fabric fabric_;
-  const bool on_disks_;
+  const bool on_disks_, keyed_, writes_metrics_;
+  uint64_t region_size_ = kFirstRegion;
+  std::vector<identity::TrustedPeer> trusted_;
   const int first_count_;
   std::vector<Replica> replicas_;
   Losses losses_;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "device/device_opener.h"
 #include "pool/pool.h"
 #include "replica/bulk_server.h"
+#include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 #include "softrnic/embedded.h"
@@ -67,6 +69,8 @@ class EmbeddedReplica {
     std::unique_ptr<MediaWriter> media = nullptr;
     // Where it keeps whole files (BulkServer); empty: it takes none.
     std::string files = {};
+    std::string keys = {};  // its keys directory; empty: it has none
+    bool scrub = false;     // whether it checks its region while it is idle (IdleScrub)
   };
   static DeviceOpener OpenerOf(softrnic::EmbeddedRnic& rnic, const std::string& host) {
     return [&rnic, host] { return rnic.OpenDevice(host); };
@@ -94,10 +98,11 @@ class EmbeddedReplica {
     replica->service_ =
         std::make_unique<RdmaService>(std::move(options.open_device), pool, nullptr);
     HL_RETURN_IF_ERROR(replica->service_->Start());
+    if (options.scrub) replica->scrub_.emplace(pool.region(), nullptr);
+    HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, nullptr));
     EmbeddedReplica* self = replica.get();
     if (!options.files.empty()) {
-      HL_ASSIGN_OR_RETURN(replica->bulk_,
-                          BulkServer::Listen({"127.0.0.1", 0}, control::Trust(), nullptr));
+      HL_ASSIGN_OR_RETURN(replica->bulk_, BulkServer::Listen({"127.0.0.1", 0}, trust, nullptr));
     }
     HL_ASSIGN_OR_RETURN(replica->node_,
                         Node::Create({options.host, "ram", self->bulk_port()}, pool.region(),
@@ -106,15 +111,15 @@ class EmbeddedReplica {
       HL_RETURN_IF_ERROR(replica->bulk_->Start(options.files, [](std::string_view) {}));
       replica->bulk_->Publish(replica->node_->state());
     }
-    HL_ASSIGN_OR_RETURN(replica->server_,
-                        control::ControlServer::Listen(
-                            {"127.0.0.1", options.port}, control::Trust(),
-                            [self](const control::BodyUnion& request) {
-                              const Fate fate = self->gate_(request);
-                              if (fate == Fate::kHandled) return self->Handle(request);
-                              if (fate == Fate::kReplyLost) self->Handle(request);
-                              return control::MakeError(Unavailable("cut off by the test"));
-                            }));
+    HL_ASSIGN_OR_RETURN(
+        replica->server_,
+        control::ControlServer::Listen(
+            {"127.0.0.1", options.port}, trust, [self](const control::BodyUnion& request) {
+              const Fate fate = self->gate_(request);
+              if (fate == Fate::kHandled) return self->Handle(request);
+              if (fate == Fate::kReplyLost) self->Handle(request);
+              return control::MakeError(Unavailable("cut off by the test"));
+            }));
     replica->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     replica->thread_ = std::thread([self] { self->Serve(); });
     return replica;
@@ -142,6 +147,8 @@ class EmbeddedReplica {
   uint16_t bulk_port() const { return bulk_ == nullptr ? 0 : bulk_->port(); }
   std::span<std::byte> region() const { return pool_->region(); }
   std::span<std::byte> node_page() const { return pool_->node_page(); }
+  // Whether the last check of its own region found damage.
+  bool damaged() const { return scrub_.has_value() && scrub_->damaged(); }
 
  private:
   EmbeddedReplica() = default;
@@ -169,6 +176,7 @@ class EmbeddedReplica {
       server_->Serve(watch, wake_.get()).IgnoreError();
       if (stop_ || control::Clock::now() < watch) continue;
       service_->Watch();
+      if (scrub_.has_value()) scrub_->Tick();
       watch = control::Clock::now() + kWatchInterval;
     }
   }
@@ -185,6 +193,7 @@ class EmbeddedReplica {
   Gate gate_;
   softrnic::PersistenceModel* power_ = nullptr;
   std::unique_ptr<Pool> pool_;
+  std::optional<IdleScrub> scrub_;
   std::unique_ptr<NodePageStore> store_;
   std::unique_ptr<RdmaService> service_;
   std::unique_ptr<Node> node_;
