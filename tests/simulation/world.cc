@@ -358,7 +358,7 @@ StoreOptions World::OptionsOf(const std::string& host, const Opening& opening) c
   for (const int each : opening.list.replicas) options.replicas.push_back(AddressOf(each));
   if (opening.list.added != -1) options.add_replica = AddressOf(opening.list.added);
   if (opening.list.removed != -1) options.remove_replica = AddressOf(opening.list.removed);
-  // A user writes them into a URI. These two are none of its options.
+  // A user writes them into a URI, except for the last two.
   StoreOptions parsed;
   MustBeOk(ParseStoreUri(FormatStoreUri(options), &parsed));
   parsed.extent_size = kExtent;

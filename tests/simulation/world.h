@@ -123,12 +123,11 @@ class World {
   // --- what an operator does (world_tools.cc)
   // Proposes a replica to the group that this one is in.
   Status Propose(int replica, int proposed) const;
-  // A view of a replica that is up, through the RNIC of `host`, of the calling thread's process.
-  // Both pointers go together.
   struct View {
     std::unique_ptr<rnic::Device> device;
-    std::unique_ptr<NodeView> node;
+    std::unique_ptr<NodeView> node;  // uses the device
   };
+  // Shows a replica that is up through the RNIC of `host`, to the calling thread's process.
   Result<View> Look(int replica, const std::string& host);
   // Writes the database that a replica holds, which is up, into a new directory.
   Result<ExportReport> Export(int replica, const std::string& host, const std::string& directory);
@@ -143,7 +142,7 @@ class World {
   void ResizePrimaries(uint64_t region_size);
   // Whether replicas and primaries prove to each other who they are.
   bool keyed() const { return keyed_; }
-  // A host gets a new key, and the old one is trusted no more. The group is never without one.
+  // A host gets a new key, and its old one is trusted no more. Connections succeed all the while.
   void ChangeKey(const std::string& host);
 
   // A store of the calling thread's process that has not taken the group. `host`: one of
