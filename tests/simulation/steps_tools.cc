@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -72,7 +73,10 @@ void Steps::Resize() {
   if (!first.empty() && first.size() < all.size()) {
     Heal();
     std::this_thread::sleep_for(kRnicOpens);
-    MustNotServe(ListOf(all), Below(2) == 0);
+    const AsProcess as(Scheduler::Get().NewProcess());
+    const Status refused = TryOpen(1 - host_, {ListOf(all), true, Below(2) == 0}).status();
+    if (refused.code() != Code::kInvalidArgument)
+      Wrong("a group of regions of two sizes is opened: " + refused.ToString());
     for (const int each : all) world_.Kill(each);
   }
   Say("the pools of all get larger regions");

@@ -91,8 +91,8 @@ class World {
   // While it is up.
   std::span<std::byte> region(int replica) { return At(replica).running->region(); }
   std::span<std::byte> node_page(int replica) { return At(replica).running->node_page(); }
-  // Whether its own check, which it makes while it is idle, found damage. While it is up.
-  bool FindsItselfDamaged(int replica) const { return At(replica).running->damaged(); }
+  // Its check of its own region, which it makes while it is idle. While it is up.
+  const IdleScrub& scrub(int replica) const { return At(replica).running->scrub(); }
   // What of the node page is durable. While it is up.
   std::vector<std::byte> durable_page(int replica) { return At(replica).running->durable_page(); }
   // What a restart of the replica finds, if its host loses power now; and only the node page of it,
@@ -142,7 +142,7 @@ class World {
   void ResizePrimaries(uint64_t region_size);
   // Whether replicas and primaries prove to each other who they are.
   bool keyed() const { return keyed_; }
-  // A host gets a new key, and its old one is trusted no more. Connections succeed all the while.
+  // A host gets a new key, which all trust before it is used. Its old one is trusted no more then.
   void ChangeKey(const std::string& host);
 
   // A store of the calling thread's process that has not taken the group. `host`: one of

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +75,8 @@ void World::Resize(const std::set<int>& replicas, uint64_t region_size) {
 void World::ResizePrimaries(uint64_t region_size) {
   for (const std::string host : kPrimaries) {
     const Result<ResizeReport> resized = ResizePool(PoolOf(host), {region_size});
+    const Code code = resized.status().code();
+    if (code != Code::kNotFound && code != Code::kCorruption) MustBeOk(resized.status());
     std::filesystem::remove(resized.ok() ? resized->set_aside : PoolOf(host));
   }
   region_size_ = region_size;

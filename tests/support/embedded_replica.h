@@ -147,8 +147,8 @@ class EmbeddedReplica {
   uint16_t bulk_port() const { return bulk_ == nullptr ? 0 : bulk_->port(); }
   std::span<std::byte> region() const { return pool_->region(); }
   std::span<std::byte> node_page() const { return pool_->node_page(); }
-  // Whether the last check of its own region found damage.
-  bool damaged() const { return scrub_.has_value() && scrub_->damaged(); }
+  // Its check of its own region. With Options::scrub.
+  const IdleScrub& scrub() const { return *scrub_; }
 
  private:
   EmbeddedReplica() = default;
