@@ -117,6 +117,7 @@ class Session {
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
+  Status DamageOrRival(Status judged, const std::vector<MemberLook>& looks);
   Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
                                              const std::vector<MemberLook>& looks);
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,

@@ -48,6 +48,11 @@ Status HeldBy(const MemberLook& living) {
                    "); stop it first, or give takeover=true to fence it"));
 }
 
+Status TakenMeanwhile(std::string_view how) {
+  return Busy(Text("another primary takes the group at the same time: ", how,
+                   "; try again when that one has been refused or closed"));
+}
+
 // The member of the newest sealed epoch whose owner has not closed; null: there is none.
 const MemberLook* UnreleasedBy(const std::vector<MemberLook>& looks) {
   const auto newest =
@@ -103,6 +108,16 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
   const MemberLook* living = LivingOwner(first, now);
   return living == nullptr ? Status() : HeldBy(*living);
+}
+
+// Nodes and log that contradict each other are not damaged if another primary moved them since
+// `looks`: then some of it was read before that, and some after.
+Status Session::DamageOrRival(Status judged, const std::vector<MemberLook>& looks) {
+  if (judged.code() != Code::kCorruption) return judged;
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
+  const MemberLook* const moved = MovedMember(looks, now);
+  if (moved == nullptr) return judged;
+  return TakenMeanwhile(Text(moved->name, " is at epoch ", moved->hello.sealed_epoch, " now"));
 }
 
 // Each member examines what it holds, and the chosen one's content is read by RDMA. Neither
@@ -207,9 +222,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
     Result<control::SealReplyT> reply =
         replica.Call<control::SealReplyT>(request, replica.slow_timeout());
     if (reply.status().code() == Code::kFenced) {
-      return Busy(
-          Text("another primary takes the group at the same time: ", reply.status().message(),
-               "; try again when that one has been refused or closed"));
+      return TakenMeanwhile(reply.status().message());
     }
     if (reply.ok() && reply->content == nullptr)
       return Corruption(Text(replica.name(), " answered without content"));
@@ -402,7 +415,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   times_.Begin("watching the owner");
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   SayUnreleased(looks);
-  HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
+  HL_RETURN_IF_ERROR(DamageOrRival(JudgeBeforeSealing(request, plan, looks), looks));
   NoteAbsences(plan, looks, missing);
   times_.Begin("own pool");
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));

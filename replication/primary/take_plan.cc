@@ -583,6 +583,17 @@ const MemberLook* LivingOwner(std::span<const MemberLook> before,
   return nullptr;
 }
 
+const MemberLook* MovedMember(std::span<const MemberLook> before,
+                              std::span<const MemberLook> after) {
+  for (size_t i = 0; i < after.size(); ++i) {
+    const auto& was = before[i].hello;
+    const auto& now = after[i].hello;
+    if (now.sealed_epoch != was.sealed_epoch || now.installed_epoch != was.installed_epoch)
+      return &after[i];
+  }
+  return nullptr;
+}
+
 bool NobodyToWatch(std::span<const MemberLook> members) {
   return std::all_of(members.begin(), members.end(), [](const MemberLook& m) {
     return m.hello.sealed_epoch == 0 || m.hello.released;

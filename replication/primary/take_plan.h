@@ -143,6 +143,11 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
                      const Configuration::Replica& replica, const control::HelloReplyT& before,
                      const control::HelloReplyT& now);
 
+// Returns the first member that another primary sealed or installed between the two looks: what was
+// read of it meanwhile may be of before or after. nullptr: there is none.
+const MemberLook* MovedMember(std::span<const MemberLook> before,
+                              std::span<const MemberLook> after);
+
 // Checks that directory and group belong together, as Store::Take does. `binding`: what the group
 // is bound to; nil: nothing. Of `options` only restore and rebind count. `files`: how many the
 // group holds.

@@ -362,6 +362,20 @@ TEST_F(PlanTest, ReplicaWithoutRnicIsUnavailable) {
   EXPECT_THAT(Refusal(), StatusIs(Code::kUnavailable, HasSubstr("replica r1")));
 }
 
+TEST_F(PlanTest, AMemberMovesWhenAnotherPrimarySealsOrInstallsIt) {
+  AllOfGroup(1);
+  auto later = members_;
+  later[0].hello.heartbeat = 5;  // its owner writes, and changes no promise
+  EXPECT_EQ(MovedMember(members_, later), nullptr);
+  later[1].hello.sealed_epoch = 2;
+  ASSERT_NE(MovedMember(members_, later), nullptr);
+  EXPECT_EQ(MovedMember(members_, later)->name, "replica r1");
+  later[1].hello.sealed_epoch = members_[1].hello.sealed_epoch;
+  later[2].hello.installed_epoch = 2;
+  ASSERT_NE(MovedMember(members_, later), nullptr);
+  EXPECT_EQ(MovedMember(members_, later)->name, "replica r2");
+}
+
 TEST_F(PlanTest, OwnerLivesOnlyWhileItsWordMoves) {
   AllOfGroup(1);
   auto later = members_;

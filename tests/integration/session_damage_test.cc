@@ -34,6 +34,37 @@ TEST_F(SessionDamageTest, DamagedMembersAreJudgedBeforeAnySeal) {
   EXPECT_THAT(hopeless.message(), testing::HasSubstr(replicas_[2]->address()));
 }
 
+// A primary asks the nodes, then another one takes the group and adds a replica, and then the first
+// one reads the log. Neither is damaged.
+TEST_F(SessionDamageTest, WhatAnotherPrimaryChangedMeanwhileIsNoDamage) {
+  listed_ = 2;
+  { ASSERT_NE(Taken(), nullptr); }
+  std::unique_ptr<Store> rival;
+  const auto rival_takes = [&] {
+    listed_ = 3;
+    add_replica_ = replicas_[2]->address();
+    rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
+    ASSERT_NE(rival, nullptr);
+    TakeResult result;
+    ASSERT_OK(rival->Take(Request(), &result));
+  };
+  int readings = 0;
+  before_reading_ = [&] {
+    if (readings++ == 0) rival_takes();
+  };
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  const Status refused = store->Take(Request(), &result);
+  EXPECT_THAT(refused, StatusIs(Code::kBusy, testing::HasSubstr("another primary")));
+  EXPECT_GE(readings, 1);
+  ASSERT_NE(rival, nullptr);
+  const auto file = rival->Create("f");
+  ASSERT_OK(file);
+  EXPECT_OK(AppendDurably(*rival, *file, "served")) << "the refused one disturbed it";
+  EXPECT_OK(rival->Close());
+}
+
 // A damaged member gets the others' log, and all members are equal again.
 TEST_F(SessionDamageTest, DamagedMemberIsMendedFromTheOthers) {
   {

@@ -22,6 +22,7 @@
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
 #include "support/eventually.h"
+#include "support/hooked_device.h"
 #include "support/log_lines.h"
 #include "support/ranges_in_use.h"
 #include "support/regions.h"
@@ -139,7 +140,12 @@ class SessionFixture : public testing::Test {
           ++devices_asked_;
           if (no_device_) return Unavailable("the test's RNIC is away");
           slow_device_.wait(true);
-          return rnic_.OpenDevice("primary");
+          HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, rnic_.OpenDevice("primary"));
+          if (before_reading_ != nullptr) {
+            device = std::make_unique<HookedDevice>(std::move(device),
+                                                    std::exchange(before_reading_, {}));
+          }
+          return device;
         },
         log_);
     EXPECT_OK(store);
@@ -319,6 +325,8 @@ class SessionFixture : public testing::Test {
   std::atomic<Body> lost_once_{Body::NONE};
   std::atomic<int> until_lost_{0};
   std::atomic<int> devices_asked_{0};  // for the primary
+  // Set: the next primary that opens calls it before it connects a member to read its region.
+  std::function<void()> before_reading_;
   std::atomic<bool> no_device_{false};
   std::atomic<bool> slow_device_{false};  // no device is given before it is false again
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
