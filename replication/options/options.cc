@@ -21,7 +21,8 @@ using option_text::ParseBytes;
 using option_text::ParseInteger;
 using option_text::ParseMilliseconds;
 
-constexpr size_t kMaxText = 4096;  // of a path
+constexpr std::chrono::seconds kLeastHeartbeatTimeout{3};  // three questions of AbsentWatch
+constexpr size_t kMaxText = 4096;                          // of a path
 static_assert(kMaxWindow == 4096, "the range of the option window says so");
 
 struct Option {
@@ -67,6 +68,15 @@ std::string SetTime(std::string_view value, StoreOptions* options) {
   if (*time < std::chrono::milliseconds(1) || *time > std::chrono::hours(1))
     return "is out of range";
   options->*Member = *time;
+  return "";
+}
+
+std::string SetHeartbeatTimeout(std::string_view value, StoreOptions* options) {
+  const std::optional<std::chrono::milliseconds> time = ParseMilliseconds(value);
+  if (!time) return "is not a time";
+  if (time->count() != 0 && (*time < kLeastHeartbeatTimeout || *time > std::chrono::hours(1)))
+    return "is out of range";
+  options->heartbeat_timeout = *time;
   return "";
 }
 
@@ -392,6 +402,13 @@ constexpr Option kOptions[] = {
       "fewer than a majority of all that it has."},
      SetInteger<&S::min_replicas, 0, 8>,
      GetInteger<&S::min_replicas>},
+    {{"heartbeat_timeout", "milliseconds", "0ms", "0, 3s to 3600s",
+      "With on_replica_failure=continue: a replica that answers no request for so long is left "
+      "out, "
+      "although its RNIC still acknowledges writes, if the others answer. 0: it stays, and a flush "
+      "waits for it."},
+     SetHeartbeatTimeout,
+     GetTime<&S::heartbeat_timeout>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
       "How long a write may take while the group does not answer: half of it to wait for an "
       "acknowledgement, half to bring the group back; then it fails with a retryable error and its "
@@ -520,6 +537,12 @@ Status ValidateStoreOptions(const StoreOptions& options) {
     return InvalidArgument("min_replicas=" + std::to_string(options.min_replicas) + " of " +
                            std::to_string(options.replicas.size()) +
                            " listed replicas; give at most that, or 0");
+  }
+  if (options.heartbeat_timeout.count() != 0 &&
+      options.on_replica_failure != OnReplicaFailure::kContinue) {
+    return InvalidArgument("heartbeat_timeout=" + FormatMilliseconds(options.heartbeat_timeout) +
+                           " leaves a silent replica out, which needs on_replica_failure=continue; "
+                           "give that too, or heartbeat_timeout=0");
   }
   if (options.region_size != 0 && options.journal_size >= options.region_size) {
     return InvalidArgument(

@@ -82,6 +82,7 @@ constexpr std::pair<const char*, const char*> kValues[] = {{"replicas", "a:1,[::
                                                            {"remove_replica", "b:2"},
                                                            {"on_replica_failure", "continue"},
                                                            {"min_replicas", "2"},
+                                                           {"heartbeat_timeout", "3s"},
                                                            {"ack_timeout", "250ms"},
                                                            {"space_timeout", "3s"},
                                                            {"connect_timeout", "3600s"},
@@ -115,6 +116,10 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_THAT(ValidateStoreOptions(options),
               StatusIs(Code::kInvalidArgument, HasSubstr("min_replicas=3 of 2")));
   options.min_replicas = 2;
+  options.on_replica_failure = OnReplicaFailure::kBlock;
+  EXPECT_THAT(ValidateStoreOptions(options),
+              StatusIs(Code::kInvalidArgument, HasSubstr("needs on_replica_failure=continue")));
+  options.on_replica_failure = OnReplicaFailure::kContinue;
 
   StoreOptions again;
   ASSERT_OK(ParseStoreUri(FormatStoreUri(options), &again));

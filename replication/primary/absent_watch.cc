@@ -10,7 +10,7 @@ namespace hyperloop {
 namespace {
 
 // A living owner's heartbeat moves ten times between two questions.
-constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kProposalInterval{3000};
+constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kRoundInterval{3000};
 constexpr std::chrono::seconds kFirstPause{5};
 constexpr uint32_t kMostPauseDoublings = 6;
 // A replica that fails within this time after it was taken in is waited for longer.
@@ -22,9 +22,12 @@ std::chrono::seconds PauseAfter(uint32_t failures) {
 
 }  // namespace
 
-AbsentWatch::AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avoid_cpu)
+AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shared_ptr<Log> log,
+                         int avoid_cpu)
     : trust_(std::move(trust)),
+      round_interval_(options.heartbeat_timeout.count() == 0 ? kRoundInterval : kInterval),
       log_(std::move(log)),
+      silence_(options.heartbeat_timeout, options.rules),
       thread_(
           "hl-absent", [this] { return Work(); }, avoid_cpu) {}
 
@@ -56,6 +59,8 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
       absent.back().ready = false;
     }
     absent_ = std::move(absent);
+    silent_.clear();
+    any_silent_.store(false, std::memory_order_relaxed);
     group_ = group;
     region_size_ = region_size;
     ++generation_;
@@ -76,6 +81,11 @@ std::optional<Configuration::Replica> AbsentWatch::Newcomer() const {
   const std::lock_guard lock(mutex_);
   if (absent_.empty() || !absent_.back().proposed || !absent_.back().ready) return {};
   return absent_.back().replica;
+}
+
+std::vector<std::string> AbsentWatch::Silent() const {
+  const std::lock_guard lock(mutex_);
+  return silent_;
 }
 
 void AbsentWatch::Failed(const std::string& address) {
@@ -108,13 +118,13 @@ Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const 
 }
 
 std::chrono::milliseconds AbsentWatch::Work() {
-  AskForProposals();
+  AskMembers();
   if (ending_) return kInterval;
   uint64_t generation = 0;
   const auto replica = Next(&generation);
   if (!replica.has_value()) {
     const std::lock_guard lock(mutex_);
-    return absent_.empty() ? kProposalInterval : kInterval;
+    return absent_.empty() ? round_interval_ : kInterval;
   }
   Status judged = Judge(*replica, generation, Ask(replica->address));
   if (judged.ok()) judged = CheckMembersAnswer();
@@ -123,21 +133,25 @@ std::chrono::milliseconds AbsentWatch::Work() {
 }
 
 // The first proposal in the order of the chain counts. One that is no longer repeated is forgotten.
-void AbsentWatch::AskForProposals() {
-  std::vector<Configuration::Replica> members;
+void AbsentWatch::AskMembers() {
+  Configuration configuration;
   uint64_t generation = 0;
+  Clock::time_point begun;
   {
     const std::lock_guard lock(mutex_);
     if (Clock::now() < next_round_) return;
-    next_round_ = Clock::now() + kProposalInterval;
-    members = configuration_.replicas;
+    begun = Clock::now();
+    next_round_ = begun + round_interval_;
+    configuration = configuration_;
     generation = generation_;
   }
   std::string proposed;
   std::map<std::string, uint64_t> proposals;
-  for (const Configuration::Replica& each : members) {
+  std::vector<std::string> unanswered;
+  for (const Configuration::Replica& each : configuration.replicas) {
     if (ending_) return;
     const Result<control::HelloReplyT> hello = Ask(each.address);
+    if (!hello.ok()) unanswered.push_back(each.address);
     if (!hello.ok() || hello->node_id != FormatUuid(each.node)) continue;
     proposals[each.address] = hello->proposals;
     const auto before = proposals_.find(each.address);
@@ -146,12 +160,30 @@ void AbsentWatch::AskForProposals() {
     if (proposed.empty() && repeated && endpoint.ok()) proposed = endpoint->ToString();
   }
   proposals_ = std::move(proposals);
-  NoteProposal(proposed, generation);
-}
-
-void AbsentWatch::NoteProposal(const std::string& address, uint64_t generation) {
+  std::vector<std::string> silent = JudgeSilence(configuration, unanswered, generation, begun);
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return;
+  NoteProposalLocked(proposed);
+  silent_ = std::move(silent);
+  any_silent_.store(!silent_.empty(), std::memory_order_relaxed);
+}
+
+// Members that changed, or were brought back, begin anew.
+std::vector<std::string> AbsentWatch::JudgeSilence(const Configuration& configuration,
+                                                   const std::vector<std::string>& unanswered,
+                                                   uint64_t generation, Clock::time_point begun) {
+  if (std::exchange(silence_generation_, generation) != generation) silence_.Forget();
+  MemberSilence::Judgement judged = silence_.Judge(configuration, unanswered, begun);
+  for (const std::string& each : judged.suspected) {
+    LogLine(log_.get(), LogLevel::kWarn,
+            {"replica ", each, " is suspected: it answers no request; its RNIC may serve on"});
+  }
+  for (const std::string& each : judged.answering)
+    LogLine(log_.get(), LogLevel::kInfo, {"replica ", each, " answers requests again"});
+  return std::move(judged.to_leave_out);
+}
+
+void AbsentWatch::NoteProposalLocked(const std::string& address) {
   const bool known = !absent_.empty() && absent_.back().proposed;
   if (known && absent_.back().replica.address == address) return;
   if (known) absent_.pop_back();

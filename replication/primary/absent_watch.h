@@ -1,6 +1,7 @@
 // AbsentWatch: asks the replicas that a group has left out, again and again, whether they can be
 // taken in again. It asks the members, too, whether somebody proposes a replica that the group does
-// not have yet (ProposeRequest in control.fbs), and then asks that one.
+// not have yet (ProposeRequest in control.fbs), and then asks that one. A member that does not
+// answer is suspected.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "layout/region_layout.h"
+#include "primary/member_silence.h"
 #include "primary/periodic_thread.h"
 #include "primary/take_plan.h"
 
@@ -23,8 +25,14 @@ namespace hyperloop {
 // Thread safe.
 class AbsentWatch {
  public:
+  struct Options {
+    // As StoreOptions::heartbeat_timeout; 0: no member is silent.
+    std::chrono::milliseconds heartbeat_timeout{0};
+    FailureRules rules = {};
+  };
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
-  AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avoid_cpu);
+  AbsentWatch(control::Trust trust, const Options& options, std::shared_ptr<Log> log,
+              int avoid_cpu);
   // Waits for the question that is under way, at most a second.
   ~AbsentWatch();
 
@@ -38,6 +46,11 @@ class AbsentWatch {
   // A replica that a member proposes. CheckNewcomer accepted its answers, at a time when all
   // members answered. Nothing: there is none.
   std::optional<Configuration::Replica> Newcomer() const;
+  // The addresses of members that have not answered for heartbeat_timeout, at a time when all
+  // others answered, and these may go on without them. Empty from Set on, until they are found so
+  // again.
+  std::vector<std::string> Silent() const;
+  bool any_silent() const { return any_silent_.load(std::memory_order_relaxed); }
   // Notes that this replica could not be taken in, or failed again soon after that. It is not ready
   // before a pause, which doubles each time.
   void Failed(const std::string& address);
@@ -61,10 +74,14 @@ class AbsentWatch {
 
   // Asks one replica, or the members.
   std::chrono::milliseconds Work();
-  // Asks the members, at most once in kProposalInterval. A proposal counts if it was repeated since
+  // Asks the members, at most once in round_interval_. A proposal counts if it was repeated since
   // the last time.
-  void AskForProposals();
-  void NoteProposal(const std::string& address, uint64_t generation);
+  void AskMembers();
+  // Logs whom it suspects, and returns who is to be left out. `begun`: when the round was.
+  std::vector<std::string> JudgeSilence(const Configuration& configuration,
+                                        const std::vector<std::string>& unanswered,
+                                        uint64_t generation, Clock::time_point begun);
+  void NoteProposalLocked(const std::string& address);
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
   // Judges the replica's answer. Ok: nothing about this replica keeps it from being taken in.
@@ -77,19 +94,24 @@ class AbsentWatch {
   void UpdateReadyLocked();
 
   const control::Trust trust_;
+  const std::chrono::milliseconds round_interval_;
   const std::shared_ptr<Log> log_;
-  std::atomic<bool> any_ready_{false}, ending_{false};
+  std::atomic<bool> any_ready_{false}, any_silent_{false}, ending_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   Configuration configuration_;
   Uuid group_{};
   uint64_t region_size_ = 0;
-  uint64_t generation_ = 0;         // of Set
-  std::vector<Absent> absent_;      // and the proposed one, last
-  Clock::time_point next_round_{};  // when the members may be asked for proposals next
-  // By member: how many proposals it had at the last round. Only the thread uses it.
-  std::map<std::string, uint64_t> proposals_;
+  uint64_t generation_ = 0;     // of Set
+  std::vector<Absent> absent_;  // and the proposed one, last
+  std::vector<std::string> silent_;
+  Clock::time_point next_round_{};          // when the members may be asked next
   std::map<std::string, History> history_;  // by address
+
+  // Only the thread uses what follows. By member: how many proposals it had at the last round.
+  std::map<std::string, uint64_t> proposals_;
+  MemberSilence silence_;
+  uint64_t silence_generation_ = 0;  // of the rounds that silence_ has seen
 
   PeriodicThread thread_;  // last: it uses the members above
 };

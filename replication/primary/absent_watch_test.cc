@@ -14,7 +14,7 @@ TEST(AbsentWatchTest, EndsWhileAReplicaIsSilent) {
   configuration.epoch = 2;
   configuration.absent.push_back({RandomUuid(), peer.endpoint()});
   {
-    AbsentWatch watch(Must(control::Trust::Load("", nullptr)), nullptr, -1);
+    AbsentWatch watch(Must(control::Trust::Load("", nullptr)), {}, nullptr, -1);
     watch.Set(configuration, RandomUuid(), 1 << 20);
     peer.AwaitQuestion();
     peer.AwaitQuestion();  // the first one was given up

@@ -108,7 +108,7 @@ Status Session::MakeLane() {
   journal_options.check = [this] {
     HL_RETURN_IF_ERROR(CheckMembers());
     unproven_ = nullptr;
-    return CheckForJoiner();
+    return CheckForChange();
   };
   journal_options.recover = [this](const Status& cause, uint64_t acked,
                                    std::chrono::nanoseconds patience) {

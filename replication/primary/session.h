@@ -180,6 +180,8 @@ class Session {
   // `sources`: members that may give sound bytes for damaged ones.
   Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
+  // Whether only members that have been silent for heartbeat_timeout fail. `now`: the answers.
+  bool OnlySilentFail(std::span<const std::optional<control::HelloReplyT>> now) const;
   // Whether the member fails at its work, although it gave this answer.
   bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
   // Changes a configuration, and makes its replicas the members.
@@ -194,9 +196,9 @@ class Session {
   // null: there is none. Replicas change one at a time, so that none suffers from another one's
   // failure.
   ReplicaHandle* ReadyJoiner();
-  // Fails once ReadyJoiner names a replica. Group operations then end, and the group is brought
-  // back with it.
-  Status CheckForJoiner() const;
+  // Fails once ReadyJoiner names a replica, or a member has been silent for heartbeat_timeout.
+  // Group operations then end, and the group is brought back with the one or without the other.
+  Status CheckForChange() const;
   void WatchAbsent();
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();

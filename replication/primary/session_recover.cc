@@ -40,9 +40,15 @@ Status Session::CheckMembers() const {
   return {};
 }
 
-Status Session::CheckForJoiner() const {
-  if (ending_ || absent_watch_ == nullptr || !absent_watch_->any_ready()) return {};
-  return Unavailable("a replica can be taken in");
+Status Session::CheckForChange() const {
+  if (ending_ || absent_watch_ == nullptr) return {};
+  if (absent_watch_->any_ready()) return Unavailable("a replica can be taken in");
+  if (!absent_watch_->any_silent()) return {};
+  std::string silent;
+  for (const std::string& each : absent_watch_->Silent())
+    silent += Text(silent.empty() ? "" : ", ", "replica ", each);
+  return Unavailable(Text("no request was answered for heartbeat_timeout = ",
+                          options_.heartbeat_timeout.count(), " ms by ", silent));
 }
 
 ReplicaHandle* Session::HandleAt(const std::string& address) const {
@@ -179,8 +185,8 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
     }
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
-  const bool waited_enough =
-      unproven_ != nullptr || Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
+  const bool waited_enough = unproven_ != nullptr || OnlySilentFail(now) ||
+                             Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
   FailureRules rules = Rules();
   // Whatever the options say, a replica that fails as soon as it was taken in may go again: the
   // group has worked without it.
@@ -251,6 +257,16 @@ Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sourc
   std::vector<ReplicaHandle*> ordered;
   for (const size_t i : order.indices) ordered.push_back(members_[i]);
   return RedoOwn(std::max(acked, choice.known_acked), ordered, order.equal);
+}
+
+bool Session::OnlySilentFail(std::span<const std::optional<control::HelloReplyT>> now) const {
+  if (absent_watch_ == nullptr || !absent_watch_->any_silent()) return false;
+  const std::vector<std::string> silent = absent_watch_->Silent();
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bool there = now[i].has_value() && !Suspect(*members_[i], *now[i]);
+    if (!there && std::ranges::count(silent, members_[i]->address()) == 0) return false;
+  }
+  return true;
 }
 
 // What a member says of a rival counts, whatever else it fails at.

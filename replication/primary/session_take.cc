@@ -521,8 +521,9 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   const Status status = TakeStages(request, &taken);
   for (const auto& replica : replicas_) replica->Disconnect();
   if (status.ok()) {
-    absent_watch_ =
-        std::make_unique<AbsentWatch>(replicas_.front()->trust(), log_, PinnedCpu(*device_));
+    absent_watch_ = std::make_unique<AbsentWatch>(
+        replicas_.front()->trust(), AbsentWatch::Options{options_.heartbeat_timeout, Rules()}, log_,
+        PinnedCpu(*device_));
     WatchAbsent();
   }
   if (!status.ok()) {

@@ -249,6 +249,46 @@ TEST_F(ShrunkenGroupTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
   ExpectEqualRegions();
 }
 
+// A stopped replica's RNIC serves on, so commits go on, but a flush waits for its process.
+TEST_F(ShrunkenGroupTest, AReplicaThatIsSilentForTooLongIsLeftOut) {
+  StoreOptions options = Continuing();
+  options.heartbeat_timeout = std::chrono::seconds(3);
+  auto store = Serving(options, log_);
+  ASSERT_NE(store, nullptr);
+  cluster_.SignalReplica(1, SIGSTOP);
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  EXPECT_TRUE(Eventually([&] { return log_->Has("going on with 2 of 3 replicas"); }));
+  EXPECT_TRUE(log_->Has("heartbeat_timeout = 3000 ms by replica " + cluster_.endpoint(1)));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_THAT(StatusOf(0).absent, ElementsAre(cluster_.endpoint(1)));
+  cluster_.SignalReplica(1, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_EQ(Content(*store, "f"), "onetwothree");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+TEST_F(ShrunkenGroupTest, SilentReplicasWithoutWhichTheGroupWouldStopAreKept) {
+  StoreOptions options = Continuing();
+  options.heartbeat_timeout = std::chrono::seconds(3);
+  auto store = Serving(options, log_);
+  ASSERT_NE(store, nullptr);
+  const auto suspected = [&](uint32_t i) {
+    return log_->Has("replica " + cluster_.endpoint(i) + " is suspected");
+  };
+  cluster_.SignalReplica(0, SIGSTOP);
+  cluster_.SignalReplica(2, SIGSTOP);
+  EXPECT_TRUE(Eventually([&] { return suspected(0) && suspected(2); }));
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  EXPECT_FALSE(log_->Has("stopped answering"));
+  cluster_.SignalReplica(0, SIGCONT);
+  cluster_.SignalReplica(2, SIGCONT);
+  EXPECT_TRUE(Eventually(
+      [&] { return log_->Has("replica " + cluster_.endpoint(2) + " answers requests again"); }));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
 // A primary that waits for a replica has no queues by which its heartbeat could move.
 TEST_F(ShrunkenGroupTest, APrimaryThatWaitsForAReplicaIsNotTakenForDead) {
   StoreOptions waiting = Continuing();

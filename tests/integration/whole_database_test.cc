@@ -264,6 +264,29 @@ TEST_F(WholeDatabaseTest, AFlushWaitsForAStoppedReplicaAndCommitsDoNot) {
   ExpectEveryReplicaHoldsAll(kKeys);
 }
 
+TEST(ShrunkenDatabaseTest, AFlushGoesOnWithoutAReplicaThatIsSilentForTooLong) {
+  TestCluster cluster(3, 32 << 20);
+  ASSERT_TRUE(cluster.started());
+  StoreOptions store = cluster.Options();
+  store.on_replica_failure = OnReplicaFailure::kContinue;
+  store.heartbeat_timeout = std::chrono::seconds(3);
+  TestDatabase database(store, cluster.folder() + "/db");
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys));
+  cluster.SignalReplica(1, SIGSTOP);
+  EXPECT_OK(database.db()->Flush({}));
+  const auto status = cluster.ReplicaStatus(0);
+  ASSERT_OK(status);
+  EXPECT_THAT(status->absent, testing::ElementsAre(cluster.endpoint(1)));
+  cluster.SignalReplica(1, SIGCONT);
+  EXPECT_TRUE(Eventually([&] {
+    const auto again = cluster.ReplicaStatus(1);
+    return again.ok() && again->replicas.size() == 3;
+  }));
+  ASSERT_OK(database.Put("later", "still there"));
+  database.Close();
+}
+
 TEST_F(WholeDatabaseTest, ADamagedFileOfAReplicaIsNotExported) {
   {
     TestDatabase database(cluster_.Options(), Directory());

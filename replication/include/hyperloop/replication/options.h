@@ -59,6 +59,9 @@ struct StoreOptions {
   std::vector<std::string> given_up;
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
   uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
+  // kContinue: a replica that answers no request for so long is left out, although its RNIC serves
+  // on; 0: never.
+  std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds ack_timeout{10000};
   std::chrono::milliseconds space_timeout{10000};
   std::chrono::milliseconds connect_timeout{5000};
