@@ -404,9 +404,8 @@ constexpr Option kOptions[] = {
      GetInteger<&S::min_replicas>},
     {{"heartbeat_timeout", "milliseconds", "0ms", "0, 3s to 3600s",
       "With on_replica_failure=continue: a replica that answers no request for so long is left "
-      "out, "
-      "although its RNIC still acknowledges writes, if the others answer. 0: it stays, and a flush "
-      "waits for it."},
+      "out, although its RNIC still acknowledges writes, if the others answer. 0: it stays, and a "
+      "flush waits for it."},
      SetHeartbeatTimeout,
      GetTime<&S::heartbeat_timeout>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",

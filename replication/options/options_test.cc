@@ -137,6 +137,9 @@ TEST(OptionSet, UnknownNameNamesTheNearest) {
 
 TEST(OptionSet, BadValuesAreRefusedWithWhatIsAccepted) {
   const std::pair<const char*, const char*> kBad[] = {{"window", "0"},
+                                                      {"heartbeat_timeout", "2999ms"},
+                                                      {"heartbeat_timeout", "3601s"},
+                                                      {"heartbeat_timeout", "soon"},
                                                       {"metrics_file", "x.prom"},
                                                       {"metrics_file", "/m/.prom"},
                                                       {"metrics_file", "/etc/passwd"},
