@@ -111,7 +111,8 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
 }
 
 // Nodes and log that contradict each other are not damaged if another primary moved them since
-// `looks`: then some of it was read before that, and some after.
+// `looks`: then some of it was read before that, and some after. It cannot be known while a member
+// does not answer, and that is the error then.
 Status Session::DamageOrRival(Status judged, const std::vector<MemberLook>& looks) {
   if (judged.code() != Code::kCorruption) return judged;
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());

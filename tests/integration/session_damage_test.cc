@@ -65,6 +65,21 @@ TEST_F(SessionDamageTest, WhatAnotherPrimaryChangedMeanwhileIsNoDamage) {
   EXPECT_OK(rival->Close());
 }
 
+// It may be damage, or another primary's work; the next opening finds out.
+TEST_F(SessionDamageTest, DamageIsNotClaimedWhileAMemberDoesNotAnswer) {
+  FillExtents();
+  for (size_t i = 0; i < replicas_.size(); ++i) ExtentByte(i, 1) ^= std::byte{1};
+  before_reading_ = [&] { lost_ = Body::HelloRequest; };
+  const auto refusal = [&] {
+    auto store = Opened();
+    TakeResult result;
+    return store->Take(Request(), &result);
+  };
+  EXPECT_THAT(refusal(), StatusIs(Code::kUnavailable));
+  lost_ = Body::NONE;
+  EXPECT_THAT(refusal(), StatusIs(Code::kCorruption));
+}
+
 // A damaged member gets the others' log, and all members are equal again.
 TEST_F(SessionDamageTest, DamagedMemberIsMendedFromTheOthers) {
   {
