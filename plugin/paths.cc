@@ -4,20 +4,26 @@
 #include <charconv>
 #include <climits>
 #include <cstdlib>
+#include <limits>
+#include <system_error>
 
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop::plugin {
 namespace {
 
-bool AllDigits(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+// Whether RocksDB writes a file's number like this: it fits in 64 bits, and has no more digits than
+// they need. A longer name is not one that RocksDB gives, and the group may not take it.
+bool IsNumber(std::string_view text) {
+  constexpr size_t kMostDigits = std::numeric_limits<uint64_t>::digits10 + 1;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return text.size() <= kMostDigits && error == std::errc() && end == text.data() + text.size();
 }
 
-// "000123.log" and the like: digits, then `suffix`.
+// "000123.log" and the like: a number, then `suffix`.
 bool IsNumbered(std::string_view name, std::string_view suffix) {
-  return name.ends_with(suffix) && AllDigits(name.substr(0, name.size() - suffix.size()));
+  return name.ends_with(suffix) && IsNumber(name.substr(0, name.size() - suffix.size()));
 }
 
 std::string_view WithoutTrailingSlashes(std::string_view path) {
@@ -39,7 +45,7 @@ uint64_t NumberOf(std::string_view name) {
 }
 
 bool IsManifest(std::string_view name) {
-  return name.starts_with("MANIFEST-") && AllDigits(name.substr(9));
+  return name.starts_with("MANIFEST-") && IsNumber(name.substr(9));
 }
 
 FileClass Classify(std::string_view name) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "hyperloop/replication/store.h"
+
 namespace hyperloop::plugin {
 namespace {
 
@@ -34,6 +38,26 @@ TEST(Paths, ParentAndBase) {
   EXPECT_EQ(ParentOf("a//b"), "a");
   EXPECT_EQ(BaseOf("/a/b//"), "b");
   EXPECT_EQ(BaseOf("b"), "b");
+}
+
+// A replica does not take names as long as the longest ones here, so none of those may count as a
+// table, a log or a MANIFEST that the group must have.
+TEST(Classify, ANumberFitsIn64Bits) {
+  const std::string largest = "18446744073709551615";
+  const std::string longer = std::string(kMaxFileNameBytes, '7');
+  EXPECT_TRUE(IsTableOrBlob(largest + ".sst"));
+  EXPECT_EQ(Classify(largest + ".log"), FileClass::kLogLane);
+  EXPECT_FALSE(IsTableOrBlob("18446744073709551616.sst"));
+  EXPECT_FALSE(IsTableOrBlob("-1.sst"));
+  for (const char* suffix : {".sst", ".blob"}) {
+    EXPECT_FALSE(IsTableOrBlob("1" + largest + suffix)) << suffix;
+    EXPECT_FALSE(IsTableOrBlob(longer + suffix)) << suffix;
+  }
+  EXPECT_FALSE(IsManifest("MANIFEST-" + longer));
+  for (const std::string& name :
+       {longer + ".sst", longer + ".log", longer + ".dbtmp", "MANIFEST-" + longer}) {
+    EXPECT_EQ(Classify(name), FileClass::kUnlisted) << name;
+  }
 }
 
 }  // namespace

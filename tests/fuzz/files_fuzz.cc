@@ -444,6 +444,8 @@ std::vector<Input> Seeds() {
         "000001.dbtmp", "CURRENT", "LOG.old.1", "a/b/", "/", ".x", "OPTIONS-000005"})
     seeds.push_back(Seed(kFileName, text));
   seeds.push_back(Seed(kFileName, "x", 8, 0, 'a'));
+  for (const std::string_view text : {"7.sst", "7.blob", "7.log"})
+    seeds.push_back(Seed(kFileName, text, 7, 0, '7'));
   seeds.push_back(Seed(kServiceRequest, std::string_view("HLS1inspect\0\0\0\0\0", 16)));
   seeds.push_back(Seed(kServiceRequest, "HLS1", 7, 4, 'x'));
   seeds.push_back(Seed(kServiceAnswer, std::string_view("\3abc\0\0", 6)));
