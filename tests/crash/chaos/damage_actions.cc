@@ -347,12 +347,17 @@ void FullDiskOfReplica(World& world) {
   options.bulk_timeout = std::chrono::seconds(1);
   if (!world.StartReplica(which)) world.Fail("it does not start with little room");
   world.StartWriter(FormatStoreUri(options));
-  const auto named = [&] {
-    const std::string output = world.writer().output();
-    return output.find("No space left") != std::string::npos &&
-           output.find(world.endpoint(which)) != std::string::npos;
+  const auto named_in = [&](const std::string& text) {
+    return text.find("No space left") != std::string::npos &&
+           text.find(world.endpoint(which)) != std::string::npos;
   };
-  if (!Eventually([&] { return named() || !world.writer().running(); }) || !named())
+  const auto named = [&] { return named_in(world.writer().output()); };
+  const bool decided = Eventually([&] { return named() || !world.writer().running(); });
+  // A compaction may drop as much as it writes. Then each file gets room before bulk_timeout, no
+  // flush fails, and the log alone says what files wait for.
+  const bool lives_on = !decided && named_in(world.Log());
+  if (lives_on) world.Note("tables get room again and again");
+  if (!lives_on && !named())
     world.Fail("a replica's full disk is not named: " + world.writer().output());
   if (world.Coin()) {
     resize(64 << 20);

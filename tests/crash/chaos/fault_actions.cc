@@ -2,7 +2,6 @@
 // order of the steps; only the progress of a process between two events is left to chance.
 #include <unistd.h>
 
-#include <filesystem>
 #include <optional>
 
 #include "crash/chaos/actions.h"
@@ -301,12 +300,7 @@ void KillReplicaClosing(World& world) { RestartClosing(Part::AnyReplica(world));
 // The RocksDB of the service wants to resume after an error; its DB::Close may then never return,
 // as docs/rocksdb-plugin.md says.
 bool MayCloseForEver(const World& world) {
-  for (const auto& entry : std::filesystem::directory_iterator(world.directory() + "-log")) {
-    if (entry.path().string().ends_with("LOG") &&
-        ReadFile(entry.path()).find("StartRecoverFromRetryableBGIOError") != std::string::npos)
-      return true;
-  }
-  return false;
+  return world.Log().find("StartRecoverFromRetryableBGIOError") != std::string::npos;
 }
 
 // A part stands still while the service closes: for less than any timeout, or until it has closed.

@@ -236,20 +236,24 @@ std::string World::story() const {
 // The last errors in the log of the service's RocksDB, and all lines of the plugin.
 std::string World::LastLogLines() const {
   std::string text;
-  if (!stdfs::exists(directory_ + "-log")) return text;
-  for (const auto& entry : stdfs::directory_iterator(directory_ + "-log")) {
-    if (!entry.path().string().ends_with("LOG")) continue;
-    std::istringstream log(ReadFile(entry.path()));
-    for (std::string line; std::getline(log, line);) {
-      for (const char* word : {"hyperloop: ", "rror", "ecover", "esume", "New memtable"}) {
-        if (line.find("Options") != std::string::npos || line.find(word) == std::string::npos)
-          continue;
-        text += "  LOG: " + line.substr(0, 300) + "\n";
-        break;
-      }
+  std::istringstream log(Log());
+  for (std::string line; std::getline(log, line);) {
+    for (const char* word : {"hyperloop: ", "rror", "ecover", "esume", "New memtable"}) {
+      if (line.find("Options") != std::string::npos || line.find(word) == std::string::npos)
+        continue;
+      text += "  LOG: " + line.substr(0, 300) + "\n";
+      break;
     }
   }
   return Tail(text, 12'000);
+}
+
+std::string World::Log() const {
+  std::string text;
+  if (!stdfs::exists(directory_ + "-log")) return text;
+  for (const auto& entry : stdfs::directory_iterator(directory_ + "-log"))
+    if (entry.path().string().ends_with("LOG")) text += ReadFile(entry.path());
+  return text;
 }
 
 StoreOptions World::Options() const {
