@@ -5,7 +5,7 @@
 namespace hyperloop::simulation {
 
 void Steps::Step() {
-  switch (Below(56)) {
+  switch (Below(59)) {
     case 0:
       return Restart(AnyReplica(), /*power=*/false);
     case 1:
@@ -87,6 +87,10 @@ void Steps::Step() {
     case 52:
     case 53:
       return ChangeKey(AnyHost());
+    case 54:
+    case 55:
+    case 56:
+      return SilenceReplica();
     default:
       return LoseAllPower();
   }

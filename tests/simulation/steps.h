@@ -50,6 +50,9 @@ class Steps : public Trial {
   // --- replicas, links, disks and power fail (steps_faults.cc)
   void StopOrStart(int replica);
   void StopReplica(int replica);
+  // The process of a replica is stopped for longer than heartbeat_timeout, while its RNIC serves
+  // on. The primary goes on without it.
+  void SilenceReplica();
   void CutAndHeal(int replica);
   void DisturbLink();
   // The RNIC of one machine ends and starts again, under replicas and a primary that live. Each of

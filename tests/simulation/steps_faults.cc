@@ -1,3 +1,4 @@
+#include <set>
 #include <thread>
 
 #include "simulation/steps.h"
@@ -6,6 +7,7 @@ namespace hyperloop::simulation {
 namespace {
 
 constexpr std::chrono::seconds kComesBack{10};     // a replica that started again
+constexpr std::chrono::seconds kGoesOn{20};        // a group, once it leaves a replica out
 constexpr std::chrono::seconds kFindsDamage{140};  // a minute until the check, one until the list
 
 }  // namespace
@@ -29,6 +31,26 @@ void Steps::StopReplica(int replica) {
   world_.SetStopped(replica, true);
   std::this_thread::sleep_for(std::chrono::milliseconds(Below(3000)));
   world_.SetStopped(replica, false);
+}
+
+void Steps::SilenceReplica() {
+  const std::chrono::milliseconds timeout = world_.options().heartbeat_timeout;
+  if (timeout.count() == 0 || sets_.All().size() < 3 || !Settled()) return;
+  const int silent = AnyReplica();
+  Say("replica " + std::to_string(silent) + " is silent");
+  std::set<int> others = sets_.All();
+  others.erase(silent);
+  world_.SetStopped(silent, true);
+  std::this_thread::sleep_for(timeout + kGoesOn);
+  if (!Holds({{others.begin(), others.end()}}))
+    Wrong("the group waits for replica " + std::to_string(silent) + ", which is silent");
+  world_.SetStopped(silent, false);
+  if (Below(2) == 0) Restart(silent, Below(2) == 0);
+  if (Below(2) == 0) return;
+  Vanish(primary_);
+  CheckMembersAlone();
+  Heal();
+  OpenSoon();
 }
 
 void Steps::LoseAllPower() {

@@ -8,7 +8,8 @@
 namespace hyperloop::simulation {
 namespace {
 
-constexpr size_t kMostCurrent = 32;  // bytes
+constexpr size_t kMostCurrent = 32;               // bytes
+constexpr std::chrono::seconds kLeastSilence{3};  // heartbeat_timeout may not be shorter
 
 }  // namespace
 
@@ -45,6 +46,7 @@ void Trial::ChooseOptions() {
   options.window = 1u << Below(5);
   continues_ = Below(2) == 0;
   if (continues_) options.on_replica_failure = OnReplicaFailure::kContinue;
+  if (continues_ && Below(2) == 0) options.heartbeat_timeout = kLeastSilence * (1 + Below(3));
   writer_ = {Below(2) == 0 ? Below(2000) : Below(200), 1 + Below(8)};
 }
 
