@@ -256,6 +256,14 @@ std::string World::Log() const {
   return text;
 }
 
+size_t World::MemtablesMade() const {
+  constexpr std::string_view kMade = "New memtable created";
+  const std::string log = Log();
+  size_t made = 0;
+  for (size_t at = log.find(kMade); at != log.npos; at = log.find(kMade, at + 1)) ++made;
+  return made;
+}
+
 StoreOptions World::Options() const {
   StoreOptions options;
   options.replicas = endpoints_;

@@ -97,9 +97,11 @@ class World {
   bool directory_on_small_disk() const;
   // Sets the size of the disk that the directory lies on at first.
   void ResizeDisk(uint64_t bytes);
+  uint64_t UsedOfDisk() const;
   // What the RocksDB of the service has logged since it was last opened.
   std::string Log() const;
-  uint64_t UsedOfDisk() const;
+  // So many memtables that log names.
+  size_t MemtablesMade() const;
 
   // --- parts of the group ---
   void StartRnicd();
