@@ -438,6 +438,9 @@ Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& confi
   const RecordPiece piece{info_.geometry.configuration_offset(), &block, sizeof(block)};
   const uint64_t length = RecordLength(1, sizeof(block));
   HL_RETURN_IF_ERROR(MakePlace(length, StatementsReserve()));
+  // The group was brought back while this waited for room, under this epoch or a newer one, whose
+  // first record is in the log. Epochs never decrease.
+  if (epoch <= epoch_) return tail_.seq;
   // The epoch changes only now, because no record of it, not even a pad, may come before this one.
   const uint64_t before = std::exchange(epoch_, epoch);
   const uint64_t seq = tail_.seq + 1;

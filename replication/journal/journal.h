@@ -113,7 +113,8 @@ class Journal {
                                                  MediaWriter* media, JournalOptions options);
 
   // Appends the first record of `epoch`, and returns its seq. The record holds `configuration`,
-  // which says who must agree from now on, and every later record carries the epoch. Without this
+  // which says who must agree from now on, and every later record carries the epoch. If the group
+  // has to be brought back before that, the log may begin a newer epoch instead. Without this
   // call the journal continues the epoch of the log's tail, as after a reconnection.
   // kInvalidArgument: the epoch does not exceed the log's, or is not that of the configuration.
   // Other errors are those of Append.

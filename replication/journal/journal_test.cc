@@ -268,6 +268,38 @@ TEST(Journal, GoesOnFromALogThatFillsTheRing) {
   bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
 }
 
+// The recovery writes the first record of its own epoch. The one that waited for room would be of
+// an older epoch, and no log can be read beyond such a record.
+TEST(Journal, ARecoveryWhileAnEpochWaitsForRoomIsNotOvertaken) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  bench.options.space_timeout = std::chrono::milliseconds(20);
+  bench.options.recover = [&](const Status&, uint64_t, std::chrono::nanoseconds) {
+    bench.group.Fail({});
+    bench.group.set_mode(Mode::kImmediate);
+    return Result<Recovered>({&bench.group, bench.log, TestConfiguration(3)});
+  };
+  bench.Reopen();
+  ASSERT_OK(bench.Epoch(1));
+  while (bench.Data(0, std::string(500, 'x')).ok()) {
+  }
+  bench.group.StepAll();
+  ASSERT_OK(bench.journal->WaitDurable(bench.journal->last_seq()));
+  bench.log = Redo(bench.region.bytes, bench.region.info).value();
+  for (size_t i = 0; i < 2; ++i) bench.group.image(i) = bench.region.bytes;
+  bench.Reopen();
+  bench.group.Fail(Unavailable("chain gone"));
+  const auto seq = bench.journal->AppendEpoch(2, TestConfiguration(2));
+  ASSERT_OK(seq);
+  ASSERT_OK(bench.journal->WaitDurable(*seq));
+  const auto after = bench.Data(0, "y");
+  ASSERT_OK(after);
+  ASSERT_OK(bench.journal->WaitDurable(*after));
+  const auto log = ScanLog(bench.group.image(1), bench.region.info, *after);
+  ASSERT_OK(log);
+  EXPECT_EQ(log->tail.seq, *after);
+  EXPECT_EQ(log->tail.epoch, 3u);
+}
+
 // A thread that waits for ring space holds the lane's mutex, and must leave the processor to the
 // threads that make space.
 TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
