@@ -13,6 +13,8 @@ namespace {
 constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kRoundInterval{3000};
 constexpr std::chrono::seconds kFirstPause{5};
 constexpr uint32_t kMostPauseDoublings = 6;
+// How long an answer counts. The replica is asked again before that.
+constexpr std::chrono::milliseconds kFresh = kInterval + kAnswer;
 // A replica that fails within this time after it was taken in is waited for longer.
 constexpr std::chrono::minutes kSoon{10};
 
@@ -40,7 +42,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
     for (const Absent& each : absent_) history_[each.replica.address].last = now;
     std::vector<Absent> absent;
     for (const Configuration::Replica& each : configuration.absent) {
-      absent.push_back({each, false, {}, false, {}, {}});
+      absent.push_back({each, false, {}, {}, {}, {}});
       History& history = history_[each.address];
       if (const Absent* known = FindLocked(each.address)) {
         absent.back().next = known->next;
@@ -56,7 +58,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
         !configuration.Has(absent_.back().replica.address)) {
       absent.push_back(absent_.back());
       absent.back().before.reset();
-      absent.back().ready = false;
+      absent.back().ready_until = {};
     }
     absent_ = std::move(absent);
     silent_.clear();
@@ -70,16 +72,18 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
 }
 
 std::vector<std::string> AbsentWatch::Ready() const {
+  const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   std::vector<std::string> addresses;
   for (const Absent& each : absent_)
-    if (each.ready && !each.proposed) addresses.push_back(each.replica.address);
+    if (now < each.ready_until && !each.proposed) addresses.push_back(each.replica.address);
   return addresses;
 }
 
 std::optional<Configuration::Replica> AbsentWatch::Newcomer() const {
   const std::lock_guard lock(mutex_);
-  if (absent_.empty() || !absent_.back().proposed || !absent_.back().ready) return {};
+  if (absent_.empty() || !absent_.back().proposed) return {};
+  if (Clock::now() >= absent_.back().ready_until) return {};
   return absent_.back().replica;
 }
 
@@ -92,7 +96,7 @@ void AbsentWatch::Failed(const std::string& address) {
   const std::lock_guard lock(mutex_);
   Absent* const absent = FindLocked(address);
   if (absent == nullptr) return;
-  absent->ready = false;
+  absent->ready_until = {};
   absent->before.reset();
   absent->next = Clock::now() + PauseAfter(++history_[address].failures);
   UpdateReadyLocked();
@@ -105,10 +109,15 @@ AbsentWatch::Absent* AbsentWatch::FindLocked(const std::string& address) {
   return found == absent_.end() ? nullptr : &*found;
 }
 
+bool AbsentWatch::any_ready() const {
+  const Clock::time_point until = ready_until_.load(std::memory_order_relaxed);
+  return until != Clock::time_point() && Clock::now() < until;
+}
+
 void AbsentWatch::UpdateReadyLocked() {
-  const bool any =
-      std::any_of(absent_.begin(), absent_.end(), [](const Absent& each) { return each.ready; });
-  any_ready_.store(any, std::memory_order_relaxed);
+  Clock::time_point until{};
+  for (const Absent& each : absent_) until = std::max(until, each.ready_until);
+  ready_until_.store(until, std::memory_order_relaxed);
 }
 
 // Uses a handle of its own, because the session's handles are not thread safe.
@@ -188,7 +197,7 @@ void AbsentWatch::NoteProposalLocked(const std::string& address) {
   if (known && absent_.back().replica.address == address) return;
   if (known) absent_.pop_back();
   if (!address.empty() && !configuration_.Has(address))
-    absent_.push_back({{kNilUuid, address}, true, {}, false, {}, {}});
+    absent_.push_back({{kNilUuid, address}, true, {}, {}, {}, {}});
   UpdateReadyLocked();
 }
 
@@ -211,7 +220,7 @@ std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {
   const std::lock_guard lock(mutex_);
   const Absent* first = nullptr;
   for (const Absent& each : absent_)
-    if (!each.ready && (first == nullptr || each.next < first->next)) first = &each;
+    if (first == nullptr || each.next < first->next) first = &each;
   if (first == nullptr || Clock::now() < first->next) return {};
   *generation = generation_;
   return first->replica;
@@ -240,8 +249,9 @@ void AbsentWatch::Note(const Configuration::Replica& replica, uint64_t generatio
   const std::lock_guard lock(mutex_);
   Absent* const absent = FindLocked(replica.address);
   if (generation != generation_ || absent == nullptr) return;
-  absent->next = Clock::now() + kInterval;
-  absent->ready = judged.ok();
+  const auto now = Clock::now();
+  absent->next = now + kInterval;
+  absent->ready_until = judged.ok() ? now + kFresh : Clock::time_point();
   UpdateReadyLocked();
   if (judged.ok() || judged.code() == Code::kBusy || judged.message() == absent->refusal) return;
   absent->refusal = judged.message();

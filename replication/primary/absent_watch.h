@@ -39,11 +39,11 @@ class AbsentWatch {
   // Watches the absent replicas of this configuration from now on, and asks its members.
   void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);
   // Whether Ready or Newcomer would name a replica.
-  bool any_ready() const { return any_ready_.load(std::memory_order_relaxed); }
-  // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, at a
-  // time when all members answered.
+  bool any_ready() const;
+  // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, a
+  // moment ago, when all members answered.
   std::vector<std::string> Ready() const;
-  // A replica that a member proposes. CheckNewcomer accepted its answers, at a time when all
+  // A replica that a member proposes. CheckNewcomer accepted its answers, a moment ago, when all
   // members answered. Nothing: there is none.
   std::optional<Configuration::Replica> Newcomer() const;
   // The addresses of members that have not answered for heartbeat_timeout, at a time when all
@@ -62,9 +62,9 @@ class AbsentWatch {
     Configuration::Replica replica;  // its node is nil while it is proposed and has not answered
     bool proposed = false;           // it is not of the configuration
     std::optional<control::HelloReplyT> before;  // its last answer
-    bool ready = false;
-    Clock::time_point next{};  // when it may be asked next
-    std::string refusal;       // as it was logged last
+    Clock::time_point ready_until{};  // it can be taken in, and need not be asked again, until then
+    Clock::time_point next{};         // when it may be asked next
+    std::string refusal;              // as it was logged last
   };
   // What is remembered of an address, whether it is absent or not.
   struct History {
@@ -91,12 +91,14 @@ class AbsentWatch {
   Status CheckMembersAnswer();
   Result<control::HelloReplyT> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
+  // To be called when a ready_until has changed.
   void UpdateReadyLocked();
 
   const control::Trust trust_;
   const std::chrono::milliseconds round_interval_;
   const std::shared_ptr<Log> log_;
-  std::atomic<bool> any_ready_{false}, any_silent_{false}, ending_{false};
+  std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest one of absent_
+  std::atomic<bool> any_silent_{false}, ending_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   Configuration configuration_;

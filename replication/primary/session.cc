@@ -151,7 +151,7 @@ std::vector<Heartbeat::Target> Session::HeartbeatTargets(bool attached) const {
 }
 
 void Session::StartHeartbeat() {
-  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(true), PinnedCpu(*device_));
+  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(false), PinnedCpu(*device_));
 }
 
 // This is a thread apart from the heartbeat's, which must go on while a group is brought back.

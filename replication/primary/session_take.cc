@@ -425,12 +425,15 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   Configuration next = plan.configuration;
   if (plan.forced) next.branch = {own_.epoch, OwnerDigest(own_.owner)};
   times_.Begin("sealing");
+  // Each seal takes as long as the replica needs to read its region. A rival, such as the primary
+  // that is taken over from, looks meanwhile, and must see that somebody is at work.
+  StartHeartbeat();
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
   Status status = sealed.status();
   times_.Begin("attaching");
   if (status.ok()) status = AttachAll();
   if (status.ok()) {
-    StartHeartbeat();  // a rival that looks now sees that somebody is at work
+    heartbeat_->SetTargets(HeartbeatTargets(true));
     status = TakeRegion(request, plan, *sealed);
   }
   times_.Begin("arming");

@@ -44,6 +44,7 @@ class SessionFixture : public testing::Test {
   ~SessionFixture() override {
     silent_ = Body::NONE;
     silent_.notify_all();
+    FinishSealing();
     replicas_.clear();
     rnic_.StopThread();
     std::error_code ignored;
@@ -62,6 +63,7 @@ class SessionFixture : public testing::Test {
              [this, i](const control::BodyUnion& request) {
                if (request.type == Body::ConnectMemberRequest && i == unconnected_)
                  return Fate::kRequestLost;
+               if (request.type == Body::SealRequest && i == sealing_) sealing_.wait(i);
                // Only the owner knows this id; it is kept for requests in the owner's name.
                if (const auto* attach = control::As<control::AttachRequestT>(request))
                  WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
@@ -100,6 +102,10 @@ class SessionFixture : public testing::Test {
     stopped_[i] = replicas_[i]->address();
     replicas_[i].reset();
   }
+  void FinishSealing() {
+    sealing_ = -1;
+    sealing_.notify_all();
+  }
   // At the address that the replica had.
   void StartAgain(size_t i) {
     const Result<control::Endpoint> at = control::ParseEndpoint(stopped_[i]);
@@ -109,6 +115,7 @@ class SessionFixture : public testing::Test {
   }
   std::array<std::string, 3> stopped_;  // the addresses
 
+  std::atomic<int> sealing_{-1};  // this replica's seal lasts until FinishSealing; -1: none does
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
   bool without_some_ = false;  // on_replica_failure=continue
@@ -232,9 +239,9 @@ class SessionFixture : public testing::Test {
   control::HelloReplyT Hello(size_t replica) {
     return Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
   }
-  // Whether the owner's heartbeat moves several times.
-  bool HeartbeatMoves() {
-    const auto heartbeat = [&] { return Hello(1).heartbeat; };
+  // Whether the owner's heartbeat at this replica moves several times.
+  bool HeartbeatMoves(size_t replica = 1) {
+    const auto heartbeat = [&] { return Hello(replica).heartbeat; };
     uint64_t last = heartbeat();
     int moved = 0;
     return Eventually([&] {

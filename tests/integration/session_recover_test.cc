@@ -1,6 +1,9 @@
 // A primary whose group stopped answering, or whom a rival wants to replace, goes on or is fenced.
 
+#include <thread>
+
 #include "integration/session_fixture.h"
+#include "primary/absent_watch.h"
 #include "support/rival_seal.h"
 
 namespace hyperloop::test {
@@ -39,6 +42,46 @@ TEST_F(SessionRecoverTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThan
   EXPECT_OK(AppendDurably(*store, *file, "y"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// A replica reads its region when it is sealed, which may take seconds. Whoever looks meanwhile
+// must see that somebody is taking the group, or else he overtakes him.
+TEST_F(SessionRecoverTest, ATakingShowsThatItLivesWhileItSeals) {
+  ASSERT_OK(Taken()->Close());
+  const uint64_t before = Hello(0).sealed_epoch;
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  sealing_ = 1;
+  std::thread taking([&] {
+    TakeResult result;
+    EXPECT_OK(store->Take(Request(), &result));
+  });
+  EXPECT_TRUE(Eventually([&] { return Hello(0).sealed_epoch > before; }));
+  EXPECT_TRUE(HeartbeatMoves(0));
+  FinishSealing();
+  taking.join();
+  EXPECT_OK(store->Close());
+}
+
+// Taking a replica in interrupts the group, which comes back only if all members answer then.
+TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
+  ASSERT_OK(Taken()->Close());
+  const control::HelloReplyT hello = Hello(0);
+  Configuration configuration;
+  configuration.epoch = hello.installed_epoch;
+  for (size_t i = 0; i < 3; ++i) {
+    (i < 2 ? configuration.replicas : configuration.absent)
+        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
+  }
+  AbsentWatch watch(control::Trust(), {}, nullptr, -1);
+  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  const auto ready = [&] { return watch.any_ready() && watch.Ready().size() == 1; };
+  const auto not_ready = [&] { return !watch.any_ready() && watch.Ready().empty(); };
+  EXPECT_TRUE(Eventually(ready));
+  Stop(1);
+  EXPECT_TRUE(Eventually(not_ready));
+  StartAgain(1);
+  EXPECT_TRUE(Eventually(ready));
 }
 
 // A call after an error of the group tries to bring it back; calls right after that one fail at
