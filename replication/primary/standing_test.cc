@@ -231,13 +231,17 @@ TEST_F(StandingTest, UnservedEpochOfASuccessorThatServedBeforeFences) {
   EXPECT_EQ(Judge().standing, Standing::kFenced);
 }
 
-TEST_F(StandingTest, AnotherNodeAtAnAddressIsAnotherConfiguration) {
+// A fresh pool, or one of another group, was started at the address, perhaps by mistake. What it
+// says is not of the replica. The group goes on once the right one is back.
+TEST_F(StandingTest, AnotherNodeAtAnAddressIsAMissingReplica) {
   now_[2]->node_id = kOther;
-  EXPECT_EQ(Judge().standing, Standing::kFenced);
-  // A fresh pool that a rival installed, who then served nobody.
-  now_[2]->served_epoch = 0;
-  EXPECT_EQ(Judge().standing, Standing::kWait);
-  EXPECT_EQ(Judge(2).standing, Standing::kShrink);
+  for (const uint64_t served : {0, 1, 99}) {
+    now_[2]->served_epoch = served;
+    EXPECT_EQ(Judge().standing, Standing::kWait) << served;
+    EXPECT_EQ(Judge(2).standing, Standing::kShrink) << served;
+    EXPECT_THAT(Judge().missing, testing::ElementsAre(2u)) << served;
+  }
+  EXPECT_THAT(Judge().why, testing::HasSubstr(std::string("is now node ") + kOther));
 }
 
 // A seal that nobody installs is overtaken, however many members it reached, but not while its

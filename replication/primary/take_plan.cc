@@ -446,20 +446,16 @@ std::string WhyMissing(const Configuration::Replica& replica,
                        const std::optional<control::HelloReplyT>& hello) {
   if (!hello.has_value()) return Text(NameOf(replica), " does not answer");
   const std::string node = FormatUuid(replica.node);
-  if (hello->node_id == node || hello->served_epoch != 0) return "";
-  return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
-              node);
+  if (hello->node_id == node) return "";
+  if (hello->served_epoch == 0)
+    return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
+                node);
+  return Text(NameOf(replica), " is now node ", hello->node_id, " of group ", hello->group,
+              ", not node ", node, "; start it with its own pool");
 }
 
-// Why this answer of the replica ends the service of `own`; empty: it does not.
 std::string WhyFenced(const Configuration& own, const Configuration::Replica& replica,
                       const control::HelloReplyT& hello) {
-  const std::string node = FormatUuid(replica.node);
-  if (hello.node_id != node) {
-    return Text(NameOf(replica), " is now node ", hello.node_id, ", not node ", node,
-                " of this group's configuration (epoch ", own.epoch, ")");
-  }
-  if (!ServedByAnother(hello, own)) return "";
   return Text("another primary took the group: epoch ", hello.served_epoch, " by ",
               LastServed(hello), " at ", NameOf(replica), " (ours was epoch ", own.epoch, ")");
 }
@@ -482,8 +478,8 @@ Judgement JudgeStanding(const Configuration& own,
       continue;
     }
     const control::HelloReplyT& hello = *now[i];
-    if (std::string why = WhyFenced(own, replica, hello); !why.empty())
-      return {Standing::kFenced, 0, std::move(why), {}, {}};
+    if (ServedByAnother(hello, own))
+      return {Standing::kFenced, 0, WhyFenced(own, replica, hello), {}, {}};
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
     out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
     if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;

@@ -113,13 +113,14 @@ enum class Standing {
   kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
   kShrink,   // enough members are there: seal them anew, and go on without the missing ones
   kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
-  kFenced,   // another primary has connected a member, or the members are of another configuration
+  kFenced,   // another primary has connected a member
 };
 struct Judgement {
   Standing standing = Standing::kWait;
-  uint64_t epoch = 0;                     // kReclaim, kShrink: the epoch to seal
-  std::string why;                        // kWait, kShrink, kFenced: the reason
-  std::vector<size_t> missing;            // the replicas that did not answer, or lost their pool
+  uint64_t epoch = 0;  // kReclaim, kShrink: the epoch to seal
+  std::string why;     // kWait, kShrink, kFenced: the reason
+  // The replicas that did not answer, or have another pool than the configuration's.
+  std::vector<size_t> missing;
   std::vector<std::string> reasons = {};  // why, of each missing one
 };
 // `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
