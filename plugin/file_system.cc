@@ -350,7 +350,7 @@ IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions
   if (Status allowed = CheckProcess(Locate(path)); !allowed.ok())
     return ToIOStatus(allowed, "cannot write " + path);
   IOStatus status = target()->NewLogger(path, options, logger, dbg);
-  if (status.ok()) log_->Attach(*logger);
+  if (status.ok()) *logger = log_->Attach(std::move(*logger));
   return status;
 }
 

@@ -1,38 +1,64 @@
 #include "info_log.h"
 
+#include <utility>
+
 namespace hyperloop::plugin {
 
-void InfoLog::Attach(const std::shared_ptr<rocksdb::Logger>& logger) {
+// RocksDB's log, with a Close that waits until our threads have written what they are writing. It
+// keeps a log for some time after it has closed it, and a log that is closed must not be written.
+class InfoLog::Attached final : public rocksdb::LoggerWrapper {
+ public:
+  explicit Attached(std::shared_ptr<rocksdb::Logger> logger)
+      : LoggerWrapper(logger.get()), logger_(std::move(logger)) {}
+
+  rocksdb::Status Close() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    closed_ = true;
+    return logger_->Close();
+  }
+
+  // False if the log is closed; nothing is written then.
+  bool WriteIfOpen(LogLevel level, std::string_view message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) return false;
+    const int length = static_cast<int>(message.size());
+    switch (level) {
+      case LogLevel::kDebug:
+        rocksdb::Debug(logger_.get(), "hyperloop: %.*s", length, message.data());
+        break;
+      case LogLevel::kInfo:
+        rocksdb::Info(logger_.get(), "hyperloop: %.*s", length, message.data());
+        break;
+      case LogLevel::kWarn:
+        rocksdb::Warn(logger_.get(), "hyperloop: %.*s", length, message.data());
+        break;
+      case LogLevel::kError:
+        rocksdb::Error(logger_.get(), "hyperloop: %.*s", length, message.data());
+        break;
+    }
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<rocksdb::Logger> logger_;
+  std::mutex mutex_;  // guards closed_, and our writes against Close
+};
+
+std::shared_ptr<rocksdb::Logger> InfoLog::Attach(std::shared_ptr<rocksdb::Logger> logger) {
+  auto attached = std::make_shared<Attached>(std::move(logger));
   std::lock_guard<std::mutex> lock(mutex_);
-  logger_ = logger;
+  attached_ = attached;
+  return attached;
 }
 
 void InfoLog::Write(LogLevel level, std::string_view message) {
-  std::shared_ptr<rocksdb::Logger> logger;
+  std::shared_ptr<Attached> attached;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    logger = logger_.lock();
+    attached = attached_.lock();
   }
-  const int length = static_cast<int>(message.size());
-  if (logger == nullptr) {
-    if (level < LogLevel::kWarn) return;
-    StderrLog("hyperloop")->Write(level, message);
-    return;
-  }
-  switch (level) {
-    case LogLevel::kDebug:
-      rocksdb::Debug(logger.get(), "hyperloop: %.*s", length, message.data());
-      break;
-    case LogLevel::kInfo:
-      rocksdb::Info(logger.get(), "hyperloop: %.*s", length, message.data());
-      break;
-    case LogLevel::kWarn:
-      rocksdb::Warn(logger.get(), "hyperloop: %.*s", length, message.data());
-      break;
-    case LogLevel::kError:
-      rocksdb::Error(logger.get(), "hyperloop: %.*s", length, message.data());
-      break;
-  }
+  if (attached != nullptr && attached->WriteIfOpen(level, message)) return;
+  if (level >= LogLevel::kWarn) StderrLog("hyperloop")->Write(level, message);
 }
 
 }  // namespace hyperloop::plugin
