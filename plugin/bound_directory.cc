@@ -35,13 +35,15 @@ BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetect
       fork_detector_(std::move(fork_detector)) {}
 
 std::string BoundDirectory::RelativeName(const std::string& path) const {
-  // RocksDB always spells the directory in the same way. Other spellings are resolved below.
+  // RocksDB spells the directory in the same way nearly always. Other spellings are resolved below,
+  // and so are names in directories below it, because "." and links may lead back to it.
   if (path.size() > directory_.size() && path.compare(0, directory_.size(), directory_) == 0 &&
       path[directory_.size()] == '/') {
-    size_t start = path.find_first_not_of('/', directory_.size());
+    const size_t start = path.find_first_not_of('/', directory_.size());
     if (start == std::string::npos) return "";
     std::string name = path.substr(start);
-    if (name.find("//") == std::string::npos && name.find("..") == std::string::npos) return name;
+    const size_t entry = name.starts_with(kArchivePrefix) ? kArchivePrefix.size() : 0;
+    if (name.find('/', entry) == std::string::npos) return name;
   }
   std::string real = RealPathOfEntry(path);
   if (real.size() > real_directory_.size() + 1 &&
@@ -127,13 +129,36 @@ Status BoundDirectory::Remove(std::string_view name) {
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
     if (status.ok() && file.ok()) ForgetTail(*file);
-    return status.code() == Code::kNotFound ? Status::Ok() : status;
+    if (!status.ok() && status.code() != Code::kNotFound) return status;
+    NoteListed(name);
+    return Status::Ok();
   };
   return Run(remove, Tails::kMayStand);
 }
 
 Status BoundDirectory::ListFile(const WholeFile& file) {
-  return Run([&] { return store_->ListFile(file); });
+  Status listed = Run([&] { return store_->ListFile(file); });
+  if (listed.ok()) {
+    NoteListed(file.name);
+  } else {
+    NoteUnlisted(file.name);
+  }
+  return listed;
+}
+
+void BoundDirectory::NoteUnlisted(std::string_view name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  unlisted_.emplace(name);
+}
+
+void BoundDirectory::NoteListed(std::string_view name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = unlisted_.find(name); found != unlisted_.end()) unlisted_.erase(found);
+}
+
+std::vector<std::string> BoundDirectory::Unlisted() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {unlisted_.begin(), unlisted_.end()};
 }
 
 Status BoundDirectory::AwaitFiles(Holders holders) {

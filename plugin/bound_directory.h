@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,7 +64,7 @@ class BoundDirectory {
   Status Rename(std::string_view from, std::string_view to);
   // Ok also if the group does not have the file.
   Status Remove(std::string_view name);
-  // As Store.
+  // As Store. A file that could not be listed is one of Unlisted from then on.
   Status ListFile(const WholeFile& file);
   Status AwaitFiles(Holders holders);
   Status Close();
@@ -71,6 +72,13 @@ class BoundDirectory {
   // Gives up what the group may hold of `file` beyond `size` bytes. RocksDB was told that writing
   // these bytes failed.
   void AbandonTail(FileId file, uint64_t size);
+
+  // Files of the directory that are to be listed and are not. RocksDB does not look at every error
+  // of a Close, so it may name such a file in the MANIFEST: they must be listed before that.
+  // ListFile and Remove take a file out again.
+  void NoteUnlisted(std::string_view name);
+  void NoteListed(std::string_view name);
+  std::vector<std::string> Unlisted() const;
 
   // Remembers the log-lane files that the opening removed. RocksDB may have listed them before it
   // locked the directory, as DestroyDB does, and deleting them must not fail.
@@ -157,9 +165,10 @@ class BoundDirectory {
   // Whether tails_ may have entries. Set with release after tails_ was written under mutex_; the
   // acquire load in Run pairs with it.
   std::atomic<bool> has_tails_{false};
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::vector<Tail> tails_;
   std::vector<std::string> vanished_;
+  std::set<std::string, std::less<>> unlisted_;
 };
 
 }  // namespace hyperloop::plugin

@@ -158,6 +158,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status AdoptIfToldTo(BoundDirectory& bound);
   Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken, bool anew);
+  // Notes the tables and blob files which the MANIFEST names and the group does not list, as a
+  // listing that failed while an earlier release ran may have left them.
+  Status NoteUnlistedFiles(BoundDirectory& bound);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
                        bool* exists) const;
   // Whether the file was read a moment ago, or else is sound when it is read now.

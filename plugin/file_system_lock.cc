@@ -203,6 +203,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     return status;
   }
   Status set = SetLocalToGroup(*bound, taken, anew);
+  if (set.ok()) set = NoteUnlistedFiles(*bound);
   if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
   if (!set.ok()) {
     bound->Close().IgnoreError();
@@ -256,6 +257,18 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeRes
   vanished.erase(std::unique(vanished.begin(), vanished.end()), vanished.end());
   bound.NoteVanished(std::move(vanished));
   return reconciled;
+}
+
+// RocksDB changes its MANIFEST in every opening, and what is noted here is listed before that.
+Status HyperloopFileSystem::NoteUnlistedFiles(BoundDirectory& bound) {
+  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
+  HL_ASSIGN_OR_RETURN(
+      const std::vector<std::string> names,
+      UnlistedFiles(*target(), bound.directory(), FilesOfStore(bound.store(), std::move(files))));
+  for (const std::string& name : names) bound.NoteUnlisted(name);
+  LogNames(bound, LogLevel::kWarn, "files that only this directory had are sent to the replicas",
+           names);
+  return Status::Ok();
 }
 
 // Whether the directory has the file as the group lists it. In a directory that is bound anew a

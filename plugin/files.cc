@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "local_files.h"
+#include "import.h"
 #include "memtables.h"
 #include "paths.h"
 #include "status.h"
@@ -125,8 +125,10 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   if (failed_.load(std::memory_order_acquire)) return Failure();
   if (manifest_) {
     // The record may name any file that is there now, so the replicas must have them all first.
-    if (Status awaited = bound_->AwaitFiles(Holders::kCaughtUp); !awaited.ok()) {
-      Fail(ToIOStatus(awaited, "cannot append to " + name_), kNothingToCut);
+    Status held = ListUnlisted(*local_files_, *bound_);
+    if (held.ok()) held = bound_->AwaitFiles(Holders::kCaughtUp);
+    if (!held.ok()) {
+      Fail(ToIOStatus(held, "cannot append to " + name_), kNothingToCut);
       return Failure();
     }
   }
@@ -337,14 +339,16 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   IOStatus sized = local_files_->GetFileSize(path_, options, &size, dbg);
   // The file was deleted or renamed while it was open. There is nothing to list under this name.
   if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
-  if (!sized.ok()) return sized;
+  if (!sized.ok()) {
+    bound_->NoteUnlisted(name_);
+    return sized;
+  }
   return bound_->Error(List(size), "cannot list " + name_ + " in the group");
 }
 
 Status ListedFile::List(uint64_t size) {
   if (counted_ && size == size_) return bound_->ListFile({name_, size, checksum_.value()});
-  HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(*local_files_, path_, name_));
-  return bound_->ListFile(file);
+  return ListLocal(*local_files_, *bound_, path_, name_);
 }
 
 // --- ListedRandomFile
@@ -391,9 +395,8 @@ IOStatus ListedRandomFile::Close(const IOOptions& options, IODebugContext* dbg) 
 
 IOStatus ListedRandomFile::ListIfChanged() {
   if (!changed_) return IOStatus::OK();
-  const Result<WholeFile> file = Describe(*local_files_, path_, name_);
-  if (file.status().code() == Code::kNotFound) return IOStatus::OK();  // deleted while open
-  const Status listed = file.ok() ? bound_->ListFile(*file) : file.status();
+  const Status listed = ListLocal(*local_files_, *bound_, path_, name_);
+  if (listed.code() == Code::kNotFound) return IOStatus::OK();  // deleted while open
   if (listed.ok()) changed_ = false;
   return bound_->Error(listed, "cannot list " + name_ + " in the group");
 }

@@ -33,9 +33,28 @@ Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::str
   bool is_directory = false;
   HL_RETURN_IF_ERROR(FromIOStatus(fs.IsDirectory(path, IOOptions(), &is_directory, nullptr),
                                   "cannot look up " + path));
-  if (is_directory) return Status::Ok();
-  HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs, path, name));
-  return bound.ListFile(file);
+  return is_directory ? Status::Ok() : ListLocal(fs, bound, path, name);
+}
+
+Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
+                 const std::string& name) {
+  const Result<WholeFile> file = Describe(fs, path, name);
+  if (file.ok()) return bound.ListFile(*file);
+  if (file.status().code() != Code::kNotFound) bound.NoteUnlisted(name);
+  return file.status();
+}
+
+Status ListUnlisted(rocksdb::FileSystem& fs, BoundDirectory& bound) {
+  for (const std::string& name : bound.Unlisted()) {
+    const std::string path = bound.directory() + "/" + name;
+    if (SizeOf(fs, path).status().code() == Code::kNotFound) {
+      bound.NoteListed(name);  // it was deleted, and there is nothing to list
+    } else {
+      HL_RETURN_IF_ERROR(
+          ListLocal(fs, bound, path, name).WithContext("cannot list " + name + " in the group"));
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace hyperloop::plugin

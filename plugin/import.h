@@ -18,5 +18,11 @@ Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::stri
 // Does nothing for a directory.
 Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                   const std::string& name);
+// The same for what is no directory. kNotFound: there is no such file.
+Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
+                 const std::string& name);
+// Lists the files that could not be listed before and are still there (BoundDirectory::Unlisted).
+// The error names the first of them that still cannot be listed.
+Status ListUnlisted(rocksdb::FileSystem& fs, BoundDirectory& bound);
 
 }  // namespace hyperloop::plugin

@@ -176,6 +176,22 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles&
                  " B free; make room, or name a directory elsewhere");
 }
 
+// What the MANIFEST of the group's CURRENT says. kNotFound: there is none. kNotSupported: it holds
+// what this release does not understand.
+Result<ManifestContent> ContentOfGroup(const GroupFiles& group) {
+  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group));
+  const std::vector<FileInfo> files = group.Files();
+  const FileInfo* const manifest = Find(files, name);
+  if (manifest == nullptr) return NotFound("the group has no MANIFEST");
+  return ParseManifest(ReaderOf(group, *manifest));
+}
+
+// Whether it names the table or blob file.
+bool Names(const ManifestContent& content, std::string_view name) {
+  const auto& numbers = name.ends_with(".sst") ? content.tables : content.blobs;
+  return numbers.contains(NumberOf(name));
+}
+
 }  // namespace
 
 Result<std::string> GroupManifest(const GroupFiles& group) {
@@ -190,22 +206,33 @@ Result<std::string> GroupManifest(const GroupFiles& group) {
 // A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
 // names files that neither the group nor the directory has.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
-  const std::vector<FileInfo> files = group.Files();
-  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group));
-  const FileInfo* const manifest = Find(files, name);
+  const Result<ManifestContent> content = ContentOfGroup(group);
+  const bool parsed = content.status().code() != Code::kNotSupported;
   std::vector<FileInfo> needed;
-  if (manifest == nullptr) return needed;
-  const Result<ManifestContent> content = ParseManifest(ReaderOf(group, *manifest));
-  if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
-  for (const FileInfo& info : files) {
+  if (content.status().code() == Code::kNotFound) return needed;
+  if (parsed) HL_RETURN_IF_ERROR(content.status());
+  for (const FileInfo& info : group.Files()) {
     if (info.lane != Lane::kBulk || !IsTableOrBlob(info.name)) continue;
-    const auto live = [&] {
-      return info.name.ends_with(".sst") ? content->tables.contains(NumberOf(info.name))
-                                         : content->blobs.contains(NumberOf(info.name));
-    };
-    if (!content.ok() || live()) needed.push_back(info);
+    if (!parsed || Names(*content, info.name)) needed.push_back(info);
   }
   return needed;
+}
+
+Result<std::vector<std::string>> UnlistedFiles(FileSystem& fs, const std::string& directory,
+                                               const GroupFiles& group) {
+  const Result<ManifestContent> content = ContentOfGroup(group);
+  const Code code = content.status().code();
+  std::vector<std::string> unlisted;
+  if (code == Code::kNotFound || code == Code::kNotSupported) return unlisted;
+  HL_RETURN_IF_ERROR(content.status());
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(fs.GetChildren(directory, rocksdb::IOOptions(), &unlisted, nullptr),
+                   "cannot list " + directory));
+  const std::vector<FileInfo> files = group.Files();
+  std::erase_if(unlisted, [&](const std::string& name) {
+    return !IsTableOrBlob(name) || !Names(*content, name) || Find(files, name) != nullptr;
+  });
+  return unlisted;
 }
 
 Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group,

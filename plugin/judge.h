@@ -30,5 +30,10 @@ Result<std::string> GroupManifest(const GroupFiles& group);
 // The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
 // listed if it cannot be parsed; none without a MANIFEST.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group);
+// The tables and blob files in the directory that this MANIFEST names and the group does not list:
+// nobody could get them from a replica. None if the MANIFEST cannot be parsed.
+Result<std::vector<std::string>> UnlistedFiles(rocksdb::FileSystem& fs,
+                                               const std::string& directory,
+                                               const GroupFiles& group);
 
 }  // namespace hyperloop::plugin

@@ -63,7 +63,9 @@ FileClass Classify(std::string_view name) {
   }
   bool temporary = name.ends_with(".dbtmp") || name.ends_with(".trash") || name.ends_with(".tmp") ||
                    name.ends_with(kNewSuffix);
-  bool info_log = name == "LOG" || name.starts_with("LOG.");
+  // With db_log_dir the name begins with the database directory's path.
+  const bool info_log = name == "LOG" || name.starts_with("LOG.") || name.ends_with("_LOG") ||
+                        name.find("_LOG.old.") != std::string_view::npos;
   // Names that RocksDB does not give, and that replicas do not take.
   const auto is_foreign = [](char c) { return c < 0x20 || c > 0x7e || c == '\\'; };
   const bool foreign = name.front() == '.' || name.size() > kMaxFileNameBytes ||

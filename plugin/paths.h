@@ -14,7 +14,7 @@ enum class FileClass : uint8_t {
               // (which becomes CURRENT)
   kListed,    // SST, blob, OPTIONS, IDENTITY and whatever else: the group lists the file, and it is
               // shipped whole to the replicas (bulk lane)
-  kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above; names
+  kUnlisted,  // LOG*, *_LOG, LOCK, the pairing file, trash, other temporary names; names
               // that the group would not take: they begin with a dot, have characters other than
               // those of printable ASCII or a backslash, or are longer than kMaxFileNameBytes
 };

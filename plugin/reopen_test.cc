@@ -272,6 +272,46 @@ TEST_F(ReopenTest, DirectoriesElsewhereAreRefusedByName) {
   ExpectLocalEqualsGroup();
 }
 
+// What leads back to the directory is the directory: the logs and tables there are replicated.
+TEST_F(ReopenTest, AWayBackToTheDirectoryIsTheDirectory) {
+  std::filesystem::create_directories(directory_);
+  std::filesystem::create_directory_symlink(".", Path("self"));
+  for (const std::string& spelled :
+       {directory_ + "/.", directory_ + "/./", Path("self"), Path("self/self"), Path("../db")}) {
+    SCOPED_TRACE(spelled);
+    Options options = MakeOptions();
+    options.wal_dir = spelled;
+    options.db_paths = {{spelled, 1 << 30}};
+    Reopen(options);
+    Put("log of " + spelled, "1");
+    ExpectLocalEqualsGroup();
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+    Put("another log of " + spelled, "1");
+    ExpectLocalEqualsGroup();
+    for (const std::string& name : LocalNames(".sst"))
+      EXPECT_EQ(group_->ListedFiles().count(name), 1u) << name;
+    Reopen(MakeOptions());
+    EXPECT_EQ(Get("another log of " + spelled), "1");
+  }
+}
+
+// A group that an earlier release left like that: no replica was sent the table.
+TEST_F(ReopenTest, ATableThatOnlyTheDirectoryHasIsListedByTheNextOpening) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("a", "1");
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  ASSERT_EQ(LocalNames(".sst").size(), 1u);
+  const std::string table = LocalNames(".sst")[0];
+  Close();
+  group_->Unlist(table);
+  WriteLocal(Path("000999.sst"), "a table that no MANIFEST names");
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(group_->ListedFiles().count(table), 1u);
+  EXPECT_EQ(group_->ListedFiles().count("000999.sst"), 0u);
+  EXPECT_THAT(InfoLogText(), HasSubstr("sent to the replicas: 1 (" + table + ")"));
+  EXPECT_EQ(Get("a"), "1");
+}
+
 TEST_F(ReopenTest, FailedOpenGivesTheGroupBack) {
   Options options = MakeOptions();
   options.create_if_missing = false;

@@ -330,6 +330,11 @@ std::map<std::string, std::string> FakeGroup::LogFiles() {
   return result;
 }
 
+void FakeGroup::Unlist(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  files_.erase(name);
+}
+
 std::map<std::string, uint64_t> FakeGroup::ListedFiles() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<std::string, uint64_t> result;

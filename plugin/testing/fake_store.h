@@ -58,6 +58,8 @@ class FakeGroup {
   bool held();
   void SetExtents(uint64_t extents);
   void SetMedia(rnic::Media media);
+  // Forgets a listed file, as if nobody had listed it.
+  void Unlist(const std::string& name);
   // From now on the replicas say that they hold every file. They still give none.
   void SayThatAllIsHeld();
 
