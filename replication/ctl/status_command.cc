@@ -271,7 +271,7 @@ void AddStatus(CLI::App& app, Action* chosen) {
   CLI::App* status = app.add_subcommand(
       "status",
       "show each replica's epoch, owner, log and files, which disturbs nobody; exit status 1 if a "
-      "replica cannot be read or is damaged");
+      "replica cannot be read or its region is damaged");
   AddWhere(status, &options->where);
   status->add_flag("--json", options->as_json, "as one JSON object; with --watch one on each line");
   status

@@ -45,10 +45,11 @@ std::string StoreOptionsMarkdown() {
       "in RocksDB's form,\n"
       "`id=hyperloop;replicas=host:port,host:port;name=value`, or in both at once\n"
       "(`id=hyperloop://host:port?device=…;window=16`: the later one wins).\n"
-      "Sizes take the suffixes K, M and G (1K = 1024), times take ms and s. In a URI, characters "
-      "with a meaning there\n"
-      "(`%`, `&`, `=`, `;`, `?`, `#`, space) are percent-encoded. An unknown name or a bad value "
-      "is refused, with the reason.\n\n";
+      "Sizes take the suffixes K, M and G (1K = 1024), times ms and s; a time without one is in "
+      "milliseconds. In a URI,\n"
+      "characters with a meaning there (`%`, `&`, `=`, `;`, `?`, `#`, space) are percent-encoded. "
+      "An unknown name or a bad\n"
+      "value is refused, with the reason.\n\n";
   for (const OptionInfo& info : StoreOptionTable()) {
     const std::string by_default =
         info.default_value.empty() ? "no default" : Text("default `", info.default_value, "`");
