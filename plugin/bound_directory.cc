@@ -125,6 +125,8 @@ Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
 
 Status BoundDirectory::Remove(std::string_view name) {
   const auto remove = [&] {
+    std::unique_lock<std::mutex> relisting(relisting_mutex_, std::defer_lock);
+    if (IsUnlisted(name)) relisting.lock();
     const bool tails = has_tails_.load(std::memory_order_acquire);
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
@@ -144,6 +146,16 @@ Status BoundDirectory::ListFile(const WholeFile& file) {
     NoteUnlisted(file.name);
   }
   return listed;
+}
+
+Status BoundDirectory::ListIfUnlisted(const WholeFile& file) {
+  const std::lock_guard<std::mutex> lock(relisting_mutex_);
+  return IsUnlisted(file.name) ? ListFile(file) : Status::Ok();
+}
+
+bool BoundDirectory::IsUnlisted(std::string_view name) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return unlisted_.contains(name);
 }
 
 void BoundDirectory::NoteUnlisted(std::string_view name) {

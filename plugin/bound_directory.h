@@ -79,6 +79,8 @@ class BoundDirectory {
   void NoteUnlisted(std::string_view name);
   void NoteListed(std::string_view name);
   std::vector<std::string> Unlisted() const;
+  // ListFile, unless the file is not one of Unlisted any more: another thread has removed it.
+  Status ListIfUnlisted(const WholeFile& file);
 
   // Remembers the log-lane files that the opening removed. RocksDB may have listed them before it
   // locked the directory, as DestroyDB does, and deleting them must not fail.
@@ -151,6 +153,7 @@ class BoundDirectory {
   auto Run(Call&& call, Tails tails = Tails::kMustGo) -> decltype(call());
   Status CutTails();
   void ForgetTail(FileId file);
+  bool IsUnlisted(std::string_view name) const;
 
   const std::string directory_;
   const std::string real_directory_;
@@ -165,7 +168,8 @@ class BoundDirectory {
   // Whether tails_ may have entries. Set with release after tails_ was written under mutex_; the
   // acquire load in Run pairs with it.
   std::atomic<bool> has_tails_{false};
-  mutable std::mutex mutex_;  // guards what follows
+  std::mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
+  mutable std::mutex mutex_;    // guards what follows
   std::vector<Tail> tails_;
   std::vector<std::string> vanished_;
   std::set<std::string, std::less<>> unlisted_;

@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
@@ -314,6 +316,49 @@ TEST_F(FileSystemTest, ATableWhoseListingFailedIsListedBeforeTheManifestNamesIt)
   for (int i = 0; i < 2; ++i) group_->Inject({"list", Code::kNoSpace, false, 0});
   EXPECT_THAT(ingest("b"), StatusIs(rocksdb::Status::kNoSpace));
   EXPECT_FALSE(group_->ForgetFaults());
+}
+
+// Calls `when_read` once, before a file is opened for reading.
+class Watched final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  static const char* kClassName() { return "Watched"; }
+  const char* Name() const override { return kClassName(); }
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& path,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                                        rocksdb::IODebugContext* dbg) override {
+    rocksdb::IOStatus opened = target()->NewRandomAccessFile(path, options, file, dbg);
+    if (const auto call = std::exchange(when_read, nullptr)) call();
+    return opened;
+  }
+  std::function<void()> when_read;
+};
+
+// RocksDB deletes the table of a flush whose Close failed, while another thread may be changing the
+// MANIFEST. A file that is listed and does not exist would be waited for.
+TEST_F(FileSystemTest, AFileThatIsRemovedMeanwhileIsNotListed) {
+  const auto local = std::make_shared<Watched>(rocksdb::FileSystem::Default());
+  fs_ = MakeFileSystem(MakeStoreOptions(), local);
+  std::filesystem::create_directories(directory_);
+  const rocksdb::IOOptions io;
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", io, &lock, nullptr));
+  const std::string table = directory_ + "/000803.sst";
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_OK(fs_->NewWritableFile(table, rocksdb::FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("table", io, nullptr));
+  group_->Inject({"list", Code::kNoSpace, false, 0});
+  ASSERT_THAT(file->Close(io, nullptr), StatusIs(rocksdb::Status::kNoSpace));
+  ASSERT_OK(fs_->NewWritableFile(directory_ + "/MANIFEST-000804", rocksdb::FileOptions(), &file,
+                                 nullptr));
+  bool removed = false;
+  local->when_read = [&] { removed = fs_->DeleteFile(table, io, nullptr).ok(); };
+  EXPECT_OK(file->Append("record", io, nullptr));
+  EXPECT_TRUE(removed);
+  EXPECT_THAT(group_->ListedFiles(), IsEmpty());
+  file.reset();
+  EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));
 }
 
 TEST_F(FileSystemTest, ReadOnlyAndSecondaryOpensTakeNothing) {

@@ -46,13 +46,13 @@ Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::stri
 
 Status ListUnlisted(rocksdb::FileSystem& fs, BoundDirectory& bound) {
   for (const std::string& name : bound.Unlisted()) {
-    const std::string path = bound.directory() + "/" + name;
-    if (SizeOf(fs, path).status().code() == Code::kNotFound) {
+    const Result<WholeFile> file = Describe(fs, bound.directory() + "/" + name, name);
+    if (file.status().code() == Code::kNotFound) {
       bound.NoteListed(name);  // it was deleted, and there is nothing to list
-    } else {
-      HL_RETURN_IF_ERROR(
-          ListLocal(fs, bound, path, name).WithContext("cannot list " + name + " in the group"));
+      continue;
     }
+    const Status listed = file.ok() ? bound.ListIfUnlisted(*file) : file.status();
+    HL_RETURN_IF_ERROR(listed.WithContext("cannot list " + name + " in the group"));
   }
   return Status::Ok();
 }
