@@ -27,6 +27,13 @@ class ServersTest(unittest.TestCase):
         latency = figures["latency_ns"]
         self.assertTrue(0 < latency["p50"] <= latency["p99"] <= latency["max"])
 
+    def test_the_kernel_gives_a_servers_port_to_nobody_else(self):
+        first, last = map(int, closed_loop.GIVEN_OUT.read_text().split())
+        ports = closed_loop.free_ports(8)
+        self.assertEqual(len(set(ports)), 8)
+        if first > closed_loop.LEAST_PORT + 1000:
+            self.assertFalse([port for port in ports if first <= port <= last])
+
     def test_redis_acknowledges_only_what_three_replicas_have(self):
         with redis_servers.running(self.programs["redis-server"], self.place) as (writer, _):
             self.check_figures(closed_loop.measure(writer.write, SECONDS, 1000, 100))
