@@ -328,11 +328,18 @@ class Watched final : public rocksdb::FileSystemWrapper {
                                         const rocksdb::FileOptions& options,
                                         std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
                                         rocksdb::IODebugContext* dbg) override {
+    if (no_bytes) return rocksdb::IOStatus::IOError("injected");
     rocksdb::IOStatus opened = target()->NewRandomAccessFile(path, options, file, dbg);
     if (const auto call = std::exchange(when_read, nullptr)) call();
     return opened;
   }
+  rocksdb::IOStatus GetFileSize(const std::string& path, const rocksdb::IOOptions& options,
+                                uint64_t* size, rocksdb::IODebugContext* dbg) override {
+    if (no_sizes) return rocksdb::IOStatus::IOError("injected");
+    return target()->GetFileSize(path, options, size, dbg);
+  }
   std::function<void()> when_read;
+  bool no_bytes = false, no_sizes = false;  // they cannot be read now
 };
 
 // RocksDB deletes the table of a flush whose Close failed, while another thread may be changing the
@@ -358,6 +365,38 @@ TEST_F(FileSystemTest, AFileThatIsRemovedMeanwhileIsNotListed) {
   EXPECT_TRUE(removed);
   EXPECT_THAT(group_->ListedFiles(), IsEmpty());
   file.reset();
+  EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));
+}
+
+// Whatever kept it from being listed.
+TEST_F(FileSystemTest, AFileThatCouldNotBeReadIsListedBeforeTheManifestGrows) {
+  const auto local = std::make_shared<Watched>(rocksdb::FileSystem::Default());
+  fs_ = MakeFileSystem(MakeStoreOptions(), local);
+  std::filesystem::create_directories(directory_);
+  const rocksdb::IOOptions io;
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", io, &lock, nullptr));
+  std::unique_ptr<rocksdb::FSWritableFile> manifest, file;
+  ASSERT_OK(fs_->NewWritableFile(directory_ + "/MANIFEST-000804", rocksdb::FileOptions(), &manifest,
+                                 nullptr));
+  WriteLocal(directory_ + "/000801.sst", "table");
+  const auto close = [&](const std::string& name, bool reopen) {
+    const std::string path = directory_ + "/" + name;
+    ASSERT_OK(reopen ? fs_->ReopenWritableFile(path, rocksdb::FileOptions(), &file, nullptr)
+                     : fs_->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr));
+    (reopen ? local->no_bytes : local->no_sizes) = true;
+    EXPECT_THAT(file->Close(io, nullptr), StatusIs(rocksdb::Status::kIOError));
+    local->no_bytes = local->no_sizes = false;
+  };
+  close("000801.sst", true);
+  close("000802.sst", false);
+  EXPECT_THAT(group_->ListedFiles(), IsEmpty());
+  EXPECT_OK(manifest->Append("record", io, nullptr));
+  EXPECT_THAT(group_->ListedFiles(),
+              ::testing::UnorderedElementsAre(::testing::Pair("000801.sst", 5u),
+                                              ::testing::Pair("000802.sst", 0u)));
+  file.reset();
+  manifest.reset();
   EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));
 }
 

@@ -3,6 +3,23 @@
 #include <utility>
 
 namespace hyperloop::plugin {
+namespace {
+
+rocksdb::InfoLogLevel RocksLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return rocksdb::InfoLogLevel::DEBUG_LEVEL;
+    case LogLevel::kInfo:
+      return rocksdb::InfoLogLevel::INFO_LEVEL;
+    case LogLevel::kWarn:
+      return rocksdb::InfoLogLevel::WARN_LEVEL;
+    case LogLevel::kError:
+      return rocksdb::InfoLogLevel::ERROR_LEVEL;
+  }
+  return rocksdb::InfoLogLevel::ERROR_LEVEL;
+}
+
+}  // namespace
 
 // RocksDB's log, with a Close that waits until our threads have written what they are writing. It
 // keeps a log for some time after it has closed it, and a log that is closed must not be written.
@@ -21,21 +38,8 @@ class InfoLog::Attached final : public rocksdb::LoggerWrapper {
   bool WriteIfOpen(LogLevel level, std::string_view message) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return false;
-    const int length = static_cast<int>(message.size());
-    switch (level) {
-      case LogLevel::kDebug:
-        rocksdb::Debug(logger_.get(), "hyperloop: %.*s", length, message.data());
-        break;
-      case LogLevel::kInfo:
-        rocksdb::Info(logger_.get(), "hyperloop: %.*s", length, message.data());
-        break;
-      case LogLevel::kWarn:
-        rocksdb::Warn(logger_.get(), "hyperloop: %.*s", length, message.data());
-        break;
-      case LogLevel::kError:
-        rocksdb::Error(logger_.get(), "hyperloop: %.*s", length, message.data());
-        break;
-    }
+    rocksdb::Log(RocksLevel(level), logger_.get(), "hyperloop: %.*s",
+                 static_cast<int>(message.size()), message.data());
     return true;
   }
 

@@ -62,8 +62,7 @@ def free_ports(count: int) -> list[int]:
     The kernel gives none of them to another process that asks for any free port, so they are still
     free when a server starts. Where it gives out nearly all ports, they may not be.
     """
-    given_out_from = int(GIVEN_OUT.read_text().split()[0])
-    candidates = range(LEAST_PORT, given_out_from)
+    candidates = range(LEAST_PORT, int(GIVEN_OUT.read_text().split()[0]))
     asked = random.sample(candidates, len(candidates)) if len(candidates) > 1000 else [0] * count
     with contextlib.ExitStack() as held:
         ports: list[int] = []
@@ -73,6 +72,8 @@ def free_ports(count: int) -> list[int]:
             with contextlib.suppress(OSError):
                 server = held.enter_context(socket.create_server(("127.0.0.1", port)))
                 ports.append(server.getsockname()[1])
+    if len(ports) < count:
+        raise ComparisonError(f"{count} servers need a port each on 127.0.0.1, and only {len(ports)} are free")
     return ports
 
 

@@ -82,6 +82,19 @@ struct Bench {
   Result<uint64_t> Data(uint64_t at, std::string text) {
     return Write(RecordType::kNamespace, {{DataOffset(at), std::move(text)}});
   }
+  // Fills the ring of a manual group, and opens the journal as an opening after that does.
+  void FillRing() {
+    options.space_timeout = std::chrono::milliseconds(20);
+    Reopen();
+    EXPECT_OK(Epoch(1));
+    while (Data(0, std::string(500, 'x')).ok()) {
+    }
+    group.StepAll();
+    EXPECT_OK(journal->WaitDurable(journal->last_seq()));
+    log = Redo(region.bytes, region.info).value();
+    for (size_t i = 0; i < group.replicas(); ++i) group.image(i) = region.bytes;
+    Reopen();
+  }
   std::string RandomText(uint64_t most) {
     std::string text(1 + random() % most, ' ');
     for (char& c : text) c = static_cast<char>(random());
@@ -246,19 +259,10 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
 // An opening leaves the head where it was found, so the journal begins with the records behind it.
 TEST(Journal, GoesOnFromALogThatFillsTheRing) {
   Bench bench(Mode::kManual, 1, 2, 100000);
-  bench.options.space_timeout = std::chrono::milliseconds(20);
-  bench.Reopen();
-  ASSERT_OK(bench.Epoch(1));
-  while (bench.Data(0, std::string(500, 'x')).ok()) {
-  }
-  bench.group.StepAll();
-  ASSERT_OK(bench.journal->WaitDurable(bench.journal->last_seq()));
-  bench.log = Redo(bench.region.bytes, bench.region.info).value();
+  bench.FillRing();
   const uint64_t used = bench.log.tail.position - bench.log.head.cursor.position;
   ASSERT_GT(used, bench.region.info.geometry.journal_size / 2);
-  for (size_t i = 0; i < 2; ++i) bench.group.image(i) = bench.region.bytes;
   bench.group.set_mode(Mode::kImmediate);
-  bench.Reopen();
   EXPECT_EQ(bench.journal->ring_bytes_used(), used);
   ASSERT_OK(bench.Epoch(2));
   for (int i = 0; i < 5; ++i) ASSERT_OK(bench.Data(0, std::string(500, 'y')));
@@ -272,21 +276,12 @@ TEST(Journal, GoesOnFromALogThatFillsTheRing) {
 // an older epoch, and no log can be read beyond such a record.
 TEST(Journal, ARecoveryWhileAnEpochWaitsForRoomIsNotOvertaken) {
   Bench bench(Mode::kManual, 1, 2, 100000);
-  bench.options.space_timeout = std::chrono::milliseconds(20);
   bench.options.recover = [&](const Status&, uint64_t, std::chrono::nanoseconds) {
     bench.group.Fail({});
     bench.group.set_mode(Mode::kImmediate);
     return Result<Recovered>({&bench.group, bench.log, TestConfiguration(3)});
   };
-  bench.Reopen();
-  ASSERT_OK(bench.Epoch(1));
-  while (bench.Data(0, std::string(500, 'x')).ok()) {
-  }
-  bench.group.StepAll();
-  ASSERT_OK(bench.journal->WaitDurable(bench.journal->last_seq()));
-  bench.log = Redo(bench.region.bytes, bench.region.info).value();
-  for (size_t i = 0; i < 2; ++i) bench.group.image(i) = bench.region.bytes;
-  bench.Reopen();
+  bench.FillRing();
   bench.group.Fail(Unavailable("chain gone"));
   const auto seq = bench.journal->AppendEpoch(2, TestConfiguration(2));
   ASSERT_OK(seq);

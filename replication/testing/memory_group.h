@@ -38,6 +38,7 @@ class MemoryGroup : public Group {
   }
 
   std::vector<std::byte>& image(size_t i) { return hops_[i].image; }
+  size_t replicas() const { return hops_.size(); }
   uint64_t submitted() const { return base_ + operations_.size(); }
   uint64_t acknowledged() const { return std::min(hops_.back().done, local_done_); }
   uint64_t conflicts() const { return conflicts_; }
