@@ -220,7 +220,8 @@ uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
     return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
   if (IsReservedClass(name)) return 0;
   const bool begins_log = table_.slots[slot].file.size == 0;
-  const bool leads_to_space = EndsPreparedTransaction(data) || (begins_log && IsEmptyBatch(data));
+  const bool leads_to_space =
+      EndsPreparedTransaction(data) || (begins_log && (IsEmptyBatch(data) || DescribesLog(data)));
   return leads_to_space ? parts.successor : LogsMustLeaveLocked();
 }
 

@@ -355,7 +355,8 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
       "crc4\xc\0\x1"
       "sequenceNumb",
       19);
-  for (const std::string& record : {rollback, empty}) {
+  const std::string compression("crc4\4\0\x9type", 11);
+  for (const std::string& record : {rollback, empty, compression}) {
     LaneBench bench(Mode::kImmediate);
     FileLane& lane = *bench.lane;
     const FileId manifest = lane.Create("MANIFEST-000001").value();
@@ -365,9 +366,9 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
     }
     const FileId next = lane.Create("000003.log").value();
     ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
-    if (record == empty) {
-      // An application's own empty batches take nothing of the reserve, however many it writes.
-      EXPECT_THAT(lane.Append(full, empty), StatusIs(Code::kNoSpace));
+    if (record != rollback) {
+      // In a log that has begun they take nothing of the reserve, however many are written.
+      EXPECT_THAT(lane.Append(full, record), StatusIs(Code::kNoSpace));
     }
     ASSERT_OK(lane.Append(next, record));
     // The space for the MANIFEST and its successor is still free.

@@ -114,6 +114,23 @@ bool EndsPreparedTransaction(std::string_view data) {
   return ends;
 }
 
+bool DescribesLog(std::string_view data) {
+  if (data.size() < kHeader) return false;
+  const auto type = static_cast<uint8_t>(data[6]);
+  const size_t length = static_cast<uint8_t>(data[4]) | size_t{static_cast<uint8_t>(data[5])} << 8;
+  switch (type) {
+    case 9:    // compression
+    case 10:   // sizes of timestamps
+    case 130:  // the log before
+      return data.size() == kHeader + length;
+    case 11:  // the last two in a log that may be recycled
+    case 131:
+      return data.size() == kHeader + 4 + length;
+    default:
+      return false;
+  }
+}
+
 bool IsEmptyBatch(std::string_view data) {
   const std::optional<std::string_view> batch = BatchOf(data);
   return batch && batch->size() == kBatchHeader;

@@ -17,4 +17,10 @@ bool EndsPreparedTransaction(std::string_view data);
 // that it has recovered only after that.
 bool IsEmptyBatch(std::string_view data);
 
+// Whether `data`, one append to a log file, is a whole record that has no batch: it says how the
+// records behind it are compressed, of which size their timestamps are, or which log came before.
+// RocksDB begins its new log with such records, also before it deletes the logs that it has
+// recovered.
+bool DescribesLog(std::string_view data);
+
 }  // namespace hyperloop

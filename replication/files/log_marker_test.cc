@@ -61,5 +61,22 @@ TEST(LogMarker, AnEmptyBatchHasNoOperation) {
   EXPECT_FALSE(IsEmptyBatch(Record("").substr(0, 18)));
 }
 
+TEST(LogMarker, RecordsWithoutABatchDescribeTheLog) {
+  for (const char type : {'\x9', '\xa', '\x82'}) {
+    const std::string record = std::string("crc4\4\0", 6) + type + "body";
+    EXPECT_TRUE(DescribesLog(record));
+    EXPECT_FALSE(DescribesLog(record + "x"));
+    EXPECT_FALSE(DescribesLog(record.substr(0, 10)));
+  }
+  for (const char type : {'\xb', '\x83'}) {
+    const std::string record = std::string("crc4\4\0", 6) + type + "log#body";
+    EXPECT_TRUE(DescribesLog(record));
+    EXPECT_FALSE(DescribesLog(record.substr(0, 11)));
+  }
+  EXPECT_FALSE(DescribesLog(Record("")));
+  EXPECT_FALSE(DescribesLog(Record(kPut, 5)));
+  EXPECT_FALSE(DescribesLog("crc4"));
+}
+
 }  // namespace
 }  // namespace hyperloop

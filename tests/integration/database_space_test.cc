@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -244,6 +245,31 @@ TEST_F(DatabaseSpaceTest, AFullDataAreaWithACutLogIsOpened) {
   ASSERT_OK(database.Open());
   EXPECT_EQ(database.Get(TestDatabase::KeyOf(keys - 2)), value);
   EXPECT_OK(database.Put("after", "1")) << "the logs that were full are gone";
+}
+
+// A compressed log begins with a record that says so, which an opening writes before it deletes the
+// logs that it has recovered.
+TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedWithCompressedLogs) {
+  TestDatabase database(Options(), cluster_.folder() + "/db");
+  database.options.wal_compression = rocksdb::kZSTD;
+  database.options.write_buffer_size = 64 << 20;
+  database.options.max_bgerror_resume_count = 0;
+  database.options.avoid_flush_during_recovery = false;
+  ASSERT_OK(database.Open());
+  std::mt19937_64 random(1);
+  std::string value(64 << 10, 'v');
+  int keys = 0;
+  rocksdb::Status put;
+  for (; put.ok() && keys < 10000; ++keys) {
+    std::generate(value.begin(), value.end(), [&] { return static_cast<char>(random()); });
+    put = database.Put(TestDatabase::KeyOf(keys), value);
+  }
+  ASSERT_THAT(put.ToString(), HasSubstr("data area full"));
+  for (int opening = 0; opening < 3; ++opening) {
+    database.Close();
+    ASSERT_OK(database.Open());
+    EXPECT_OK(database.Put("after", "1")) << "the logs that were full are gone";
+  }
 }
 
 // A resize gives more room than any reserve: the same database goes on in a larger group.
