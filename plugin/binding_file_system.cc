@@ -281,12 +281,18 @@ IOStatus BindingFileSystem::GetFileModificationTime(const std::string& path,
 
 IOStatus BindingFileSystem::RenameFile(const std::string& from, const std::string& to,
                                        const IOOptions& options, IODebugContext* dbg) {
-  return Between(from, to, [&](FileSystem& fs) { return fs.RenameFile(from, to, options, dbg); });
+  return Between(from, to, [&](FileSystem& fs) {
+    const IOStatus allowed = &fs == target() ? CheckElsewhere(to) : IOStatus::OK();
+    return allowed.ok() ? fs.RenameFile(from, to, options, dbg) : allowed;
+  });
 }
 
 IOStatus BindingFileSystem::LinkFile(const std::string& from, const std::string& to,
                                      const IOOptions& options, IODebugContext* dbg) {
-  return Between(from, to, [&](FileSystem& fs) { return fs.LinkFile(from, to, options, dbg); });
+  return Between(from, to, [&](FileSystem& fs) {
+    const IOStatus allowed = &fs == target() ? CheckElsewhere(to) : IOStatus::OK();
+    return allowed.ok() ? fs.LinkFile(from, to, options, dbg) : allowed;
+  });
 }
 
 IOStatus BindingFileSystem::NumFileLinks(const std::string& path, const IOOptions& options,

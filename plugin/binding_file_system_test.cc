@@ -1,6 +1,7 @@
 // Bound directories: databases of a program that knows nothing of groups.
 #include "binding_file_system.h"
 
+#include <rocksdb/sst_file_writer.h>
 #include <rocksdb/utilities/backup_engine.h>
 #include <rocksdb/utilities/checkpoint.h>
 #include <sys/wait.h>
@@ -302,6 +303,34 @@ TEST_F(BindingFileSystemTest, TableDirectoriesOfANewColumnFamilyAreRefused) {
   ASSERT_OK(db_->CreateColumnFamily(family_options, "elsewhere", &family));
   ASSERT_OK(db_->Put(rocksdb::WriteOptions(), family, "a", "1"));
   EXPECT_THAT(db_->Flush(rocksdb::FlushOptions(), family).ToString(), HasSubstr("cf_paths names"));
+  ASSERT_OK(db_->DestroyColumnFamilyHandle(family));
+}
+
+// Linking and renaming bring a file there as well as creating it does.
+TEST_F(BindingFileSystemTest, NoTableEntersARefusedDirectory) {
+  ASSERT_OK(Open(MakeOptions()));
+  const std::string refused = root_ + "/tables";
+  rocksdb::ColumnFamilyOptions family_options;
+  family_options.cf_paths = {{refused, 1 << 30}};
+  rocksdb::ColumnFamilyHandle* family = nullptr;
+  ASSERT_OK(db_->CreateColumnFamily(family_options, "elsewhere", &family));
+  rocksdb::SstFileWriter writer{rocksdb::EnvOptions(), Options()};
+  ASSERT_OK(writer.Open(root_ + "/new.sst"));
+  ASSERT_OK(writer.Put("a", "1"));
+  ASSERT_OK(writer.Finish());
+  rocksdb::IngestExternalFileOptions moving;
+  moving.move_files = true;
+  EXPECT_THAT(db_->IngestExternalFile(family, {root_ + "/new.sst"}, moving).ToString(),
+              HasSubstr("cf_paths names"));
+  const std::string listed = directory_ + "/000800.sst", there = refused + "/000900.sst";
+  ASSERT_OK(binding_->LinkFile(root_ + "/new.sst", listed, IOOptions(), nullptr));
+  for (const std::string& from : {root_ + "/new.sst", listed}) {
+    EXPECT_THAT(binding_->LinkFile(from, there, IOOptions(), nullptr),
+                StatusIs(rocksdb::Status::kNotSupported));
+    EXPECT_THAT(binding_->RenameFile(from, there, IOOptions(), nullptr),
+                StatusIs(rocksdb::Status::kNotSupported));
+  }
+  EXPECT_TRUE(stdfs::is_empty(refused));
   ASSERT_OK(db_->DestroyColumnFamilyHandle(family));
 }
 

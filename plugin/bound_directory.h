@@ -92,7 +92,8 @@ class BoundDirectory {
   void WarnOnce(std::atomic<bool>& once, std::string_view message);
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
-      warned_manifest{false};
+      warned_manifest{false}, warned_compression{false}, warned_unchecked{false},
+      warned_deleted{false};
   // Counts a change as in flight: from the call to the group until it is decided which error
   // RocksDB gets, or that it gets none.
   class InFlight {

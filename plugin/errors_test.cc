@@ -392,6 +392,28 @@ TEST_F(ErrorsTest, NamespaceChangesGoToTheGroupFirst) {
   ExpectLocalEqualsGroup();
 }
 
+// RocksDB repeats the move of a log into the archive. The group may have made it the first time.
+TEST_F(ErrorsTest, ALogThatTheGroupHasArchivedIsArchivedHereToo) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_OK(Open(options));
+  std::filesystem::create_directories(Path("archive"));
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("bytes", IOOptions(), nullptr));
+  ASSERT_OK(file->Close(IOOptions(), nullptr));
+  const auto archive = [&] {
+    return fs_->RenameFile(Path("000900.log"), Path("archive/000900.log"), IOOptions(), nullptr);
+  };
+  group_->Inject({"rename", Code::kTimedOut, true, 0});
+  EXPECT_THAT(archive(), StatusIs(rocksdb::Status::kIOError));
+  EXPECT_TRUE(std::filesystem::exists(Path("000900.log")));
+  ASSERT_OK(archive());
+  EXPECT_EQ(ReadLocal(Path("archive/000900.log")), "bytes");
+  EXPECT_EQ(group_->LogFiles()["archive/000900.log"], "bytes");
+  EXPECT_THAT(archive(), StatusIs(rocksdb::Status::kIOError)) << "it is no longer here";
+}
+
 // A listed file is on the local disk whenever the group lists it.
 TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
   Options options = MakeOptions();

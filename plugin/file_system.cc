@@ -112,19 +112,21 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   HL_RETURN_IF_ERROR(CheckUnbound(path, place, overwrites ? Change::kOverwrite : Change::kCreate));
   if (place.bound == nullptr) return Status::Ok();
   HL_RETURN_IF_ERROR(CheckProcess(place));
+  HL_RETURN_IF_ERROR(CheckForeign(path, place));
+  const bool wal = place.file_class == FileClass::kLogLane && place.name.ends_with(".log");
+  std::lock_guard<std::mutex> lock(mutex_);
+  return wal && !refusal_.empty() ? NotSupported(refusal_) : Status::Ok();
+}
+
+Status HyperloopFileSystem::CheckForeign(const std::string& path, const Place& place) const {
+  if (place.bound == nullptr || place.file_class != FileClass::kOutside) return Status::Ok();
   const std::string name = BaseOf(path);
   const bool wal = name.size() > 4 && name.ends_with(".log");
-  const bool table = Classify(name) == FileClass::kListed;
-  const bool outside = place.file_class == FileClass::kOutside && (wal || table);
-  const std::string parent = outside ? RealPath(ParentOf(path)) : "";
+  if (!wal && Classify(name) != FileClass::kListed) return Status::Ok();
+  const std::string parent = RealPath(ParentOf(path));
   std::lock_guard<std::mutex> lock(mutex_);
-  if (wal && !refusal_.empty() && place.file_class == FileClass::kLogLane)
-    return NotSupported(refusal_);
-  if (outside) {
-    auto found = foreign_directories_.find(parent);
-    if (found != foreign_directories_.end()) return NotSupported(found->second);
-  }
-  return Status::Ok();
+  const auto found = foreign_directories_.find(parent);
+  return found == foreign_directories_.end() ? Status::Ok() : NotSupported(found->second);
 }
 
 IOStatus HyperloopFileSystem::CheckElsewhere(const std::string& path) const {
@@ -153,17 +155,20 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   Result<FileId> id = reopen ? bound.Lookup(place.name) : bound.Create(place.name);
   if (reopen && id.status().code() == Code::kNotFound) id = bound.Create(place.name);
   if (!id.ok()) {
-    if (IsManifest(place.name)) bound.NoteManifestFailed();
+    if (LeadsToManifest(place.name)) bound.NoteManifestFailed();
     in_flight.Decided();
     return bound.Error(id.status(), "cannot create " + path + " in the group");
   }
 
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = OpenLocal(path, local_options, reopen, &local, dbg);
-  if (!opened.ok()) return opened;
   uint64_t size = 0;  // asked of the path, because a reopened file object says 0
-  if (reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
-  if (!opened.ok()) return opened;
+  if (opened.ok() && reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
+  if (!opened.ok()) {
+    if (LeadsToManifest(place.name)) bound.NoteManifestFailed();
+    return opened;
+  }
+  if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
   file->reset(new LogLaneFile(std::move(local), place.bound, place.name, *id, size, target()));
   return IOStatus::OK();
 }
@@ -264,6 +269,7 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
     if (Status removed = place.bound->Remove(place.name); !removed.ok()) {
       return ToIOStatus(removed, "cannot delete " + path + " in the group");
     }
+    NoteLogGone(place.name);
   }
   IOStatus status = target()->DeleteFile(path, options, dbg);
   const bool absent = status.IsNotFound() || status.IsPathNotFound();
@@ -295,7 +301,14 @@ Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
                                           const std::string& from_path) {
   const bool from_log = from.file_class == FileClass::kLogLane;
   const bool to_log = to.file_class == FileClass::kLogLane;
-  if (from_log && to_log) return from.bound->Rename(from.name, to.name);
+  if (from_log && to_log) {
+    Status renamed = from.bound->Rename(from.name, to.name);
+    // An earlier call whose outcome was not known may have renamed it. RocksDB repeats such a call,
+    // and an archived log's name never belonged to another log.
+    const bool done = renamed.code() == Code::kNotFound && to.name.starts_with(kArchivePrefix) &&
+                      to.bound->Lookup(to.name).ok();
+    return done ? Status::Ok() : renamed;
+  }
   if (to_log) {
     const std::string temporary = to.name + std::string(kImportSuffix);
     HL_RETURN_IF_ERROR(ImportLog(*target(), *to.bound, from_path, temporary));
@@ -312,6 +325,7 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   Place destination = Locate(to);
   Status allowed = CheckChange(from, source, Change::kOverwrite);
   if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
+  if (allowed.ok()) allowed = CheckForeign(to, destination);
   if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
   BoundDirectory* const bound =
       destination.bound != nullptr ? destination.bound.get() : source.bound.get();
@@ -322,8 +336,10 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
       in_flight.Decided();
       return bound->Error(before, "cannot rename " + from + " to " + to + " in the group");
     }
+    NoteLogGone(source.name);
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);
+  if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
   return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
                                   "cannot list " + to + " in the group");
@@ -332,8 +348,9 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
                                        const IOOptions& options, IODebugContext* dbg) {
   Place destination = Locate(to);
-  if (Status allowed = CheckChange(to, destination, Change::kCreate); !allowed.ok())
-    return ToIOStatus(allowed, "cannot link " + to);
+  Status allowed = CheckChange(to, destination, Change::kCreate);
+  if (allowed.ok()) allowed = CheckForeign(to, destination);
+  if (!allowed.ok()) return ToIOStatus(allowed, "cannot link " + to);
   if (destination.file_class == FileClass::kLogLane) {
     // RocksDB copies the file then.
     return IOStatus::NotSupported("replicated files cannot be hard links: " + to);
@@ -403,6 +420,49 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
                    "old ones deleted");
   }
   WarnOfPinnedLogs(bound, options);
+  WarnOfNoResuming(bound, options);
+}
+
+void HyperloopFileSystem::WarnOfNoResuming(BoundDirectory& bound,
+                                           const rocksdb::DBOptions& options) {
+  if (options.wal_compression != rocksdb::kNoCompression) {
+    bound.WarnOnce(bound.warned_compression,
+                   "wal_compression is set: what a compressed log holds is not looked into, so the "
+                   "database must be reopened after the write of a log failed, and the end of a "
+                   "prepared transaction has no room in a full data area");
+  }
+  if (!options.paranoid_checks) {
+    bound.WarnOnce(bound.warned_unchecked,
+                   "paranoid_checks is off: RocksDB does not resume after the write of a log "
+                   "failed; writes fail until Flush is called or the database is reopened");
+  }
+}
+
+void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& name) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::set<std::string> made = logs_made_;
+  logs_made_.insert(name);
+  lock.unlock();
+  if (bound.warned_deleted.load(std::memory_order_relaxed)) return;
+  for (const std::string& each : made) {
+    const std::string path = bound.directory() + "/" + each;
+    if (!target()->FileExists(path, IOOptions(), nullptr).IsNotFound()) continue;
+    lock.lock();
+    const bool ours = !logs_made_.contains(each);  // another thread deletes it just now
+    lock.unlock();
+    if (ours) continue;
+    bound.WarnOnce(bound.warned_deleted,
+                   path +
+                       " is in the group, and something else than the plugin deleted it here. "
+                       "The group keeps such files until it is full. If the database has an "
+                       "sst_file_manager, make it with the database's own Env: "
+                       "NewSstFileManager(options.env)");
+  }
+}
+
+void HyperloopFileSystem::NoteLogGone(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  logs_made_.erase(name);
 }
 
 void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& bound,

@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -183,7 +184,16 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static void WarnIfOutside(const std::string& path, const Place& place);
   // Checks whether a file may be created there.
   Status CheckCreation(const std::string& path, const Place& place) const;
+  // kNotSupported: it is a log or a table in a directory that options name and that is not
+  // replicated. That holds whether the file is made, linked or renamed.
+  Status CheckForeign(const std::string& path, const Place& place) const;
   void LearnDbOptions(BoundDirectory& bound, const rocksdb::DBOptions& options) const;
+  // Warns of options with which RocksDB does not go on by itself after an outage.
+  static void WarnOfNoResuming(BoundDirectory& bound, const rocksdb::DBOptions& options);
+  // Warns once if logs that this process made are gone, and nobody asked this FileSystem to delete
+  // them. Then remembers that it made `name`.
+  void NoteLogMade(BoundDirectory& bound, const std::string& name);
+  void NoteLogGone(const std::string& name);
   // Warns of options that keep logs, or the MANIFEST, longer than the group has room for them.
   static void WarnOfPinnedLogs(BoundDirectory& bound, const rocksdb::DBOptions& options);
   // NewWritableFile or, with `reopen`, ReopenWritableFile.
@@ -215,6 +225,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   std::string prepared_;               // the URI whose replicas answered PrepareOptions
   // Why no WAL may be created under the DBOptions that were seen last; empty: one may.
   mutable std::string refusal_;
+  std::set<std::string> logs_made_;  // by this FileSystem for bound_, and still in the group
   // Directories that options name and that are not replicated, by real path, with the refusal.
   mutable std::map<std::string, std::string> foreign_directories_;
 };

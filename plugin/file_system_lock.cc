@@ -470,6 +470,7 @@ void HyperloopFileSystem::Unbind() {
     std::lock_guard<std::mutex> guard(mutex_);
     bound = std::move(bound_);
     bound_ = nullptr;
+    logs_made_.clear();
     lock_ = nullptr;
     refusal_.clear();
     foreign_directories_.clear();

@@ -2,6 +2,7 @@
 #include "file_system.h"
 
 #include <rocksdb/convenience.h>
+#include <rocksdb/sst_file_manager.h>
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/utilities/backup_engine.h>
 #include <rocksdb/utilities/checkpoint.h>
@@ -207,6 +208,43 @@ int CountOf(const std::string& text, const std::string& log) {
   return count;
 }
 
+// The log says what RocksDB does not do by itself with such options.
+TEST_F(FileSystemTest, OptionsThatKeepRocksDbFromResumingAreSaidOnce) {
+  Options options = MakeOptions();
+  options.paranoid_checks = false;
+  options.wal_compression = rocksdb::kZSTD;
+  ASSERT_OK(Open(options));
+  Put("a", "1");
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));  // another log
+  EXPECT_EQ(CountOf("paranoid_checks is off", InfoLogText()), 1);
+  EXPECT_EQ(CountOf("wal_compression is set", InfoLogText()), 1);
+  TearDown();
+  SetUp();
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(CountOf("paranoid_checks is off", InfoLogText()), 0);
+  EXPECT_EQ(CountOf("wal_compression is set", InfoLogText()), 0);
+}
+
+// A manager of files that was made for another Env deletes them where the plugin does not see it.
+TEST_F(FileSystemTest, LogsThatAreDeletedPastThePluginAreSaidOnce) {
+  const std::string warning = "is in the group, and something else than the plugin deleted it";
+  for (const bool own : {true, false}) {
+    TearDown();
+    SetUp();
+    Options options = MakeOptions();
+    options.sst_file_manager.reset(
+        rocksdb::NewSstFileManager(own ? options.env : rocksdb::Env::Default()));
+    ASSERT_OK(Open(options));
+    for (int i = 0; i < 4; ++i) {
+      Put(std::to_string(i), "1");
+      ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+    }
+    EXPECT_EQ(CountOf(warning, InfoLogText()), own ? 0 : 1);
+    Close();
+    listed_files_lost_ = true;
+  }
+}
+
 TEST_F(FileSystemTest, OptionsThatKeepLogsInTheGroupAreSaidOnce) {
   const std::string archived =
       "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group and take room "
@@ -338,8 +376,37 @@ class Watched final : public rocksdb::FileSystemWrapper {
     if (no_sizes) return rocksdb::IOStatus::IOError("injected");
     return target()->GetFileSize(path, options, size, dbg);
   }
+  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* dbg) override {
+    std::unique_ptr<rocksdb::FSWritableFile> made;
+    rocksdb::IOStatus opened = target()->NewWritableFile(path, options, &made, dbg);
+    if (opened.ok()) file->reset(new Written(std::move(made), this));
+    return opened;
+  }
   std::function<void()> when_read;
-  bool no_bytes = false, no_sizes = false;  // they cannot be read now
+  bool no_bytes = false, no_sizes = false;      // they cannot be read now
+  bool not_closed = false, not_synced = false;  // closing or syncing a file fails now
+
+ private:
+  class Written : public rocksdb::FSWritableFileOwnerWrapper {
+   public:
+    Written(std::unique_ptr<rocksdb::FSWritableFile>&& file, const Watched* watched)
+        : FSWritableFileOwnerWrapper(std::move(file)), watched_(watched) {}
+    rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options,
+                            rocksdb::IODebugContext* dbg) override {
+      if (watched_->not_synced) return rocksdb::IOStatus::IOError("injected");
+      return target()->Fsync(options, dbg);
+    }
+    rocksdb::IOStatus Close(const rocksdb::IOOptions& options,
+                            rocksdb::IODebugContext* dbg) override {
+      const rocksdb::IOStatus closed = target()->Close(options, dbg);
+      return watched_->not_closed ? rocksdb::IOStatus::IOError("injected") : closed;
+    }
+
+   private:
+    const Watched* const watched_;
+  };
 };
 
 // RocksDB deletes the table of a flush whose Close failed, while another thread may be changing the
@@ -380,21 +447,27 @@ TEST_F(FileSystemTest, AFileThatCouldNotBeReadIsListedBeforeTheManifestGrows) {
   ASSERT_OK(fs_->NewWritableFile(directory_ + "/MANIFEST-000804", rocksdb::FileOptions(), &manifest,
                                  nullptr));
   WriteLocal(directory_ + "/000801.sst", "table");
-  const auto close = [&](const std::string& name, bool reopen) {
+  const auto close = [&](const std::string& name, bool reopen, bool Watched::*fault) {
     const std::string path = directory_ + "/" + name;
     ASSERT_OK(reopen ? fs_->ReopenWritableFile(path, rocksdb::FileOptions(), &file, nullptr)
                      : fs_->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr));
-    (reopen ? local->no_bytes : local->no_sizes) = true;
+    if (!reopen) {
+      ASSERT_OK(file->Append("table", io, nullptr));
+    }
+    (*local).*fault = true;
     EXPECT_THAT(file->Close(io, nullptr), StatusIs(rocksdb::Status::kIOError));
-    local->no_bytes = local->no_sizes = false;
+    (*local).*fault = false;
   };
-  close("000801.sst", true);
-  close("000802.sst", false);
+  close("000801.sst", true, &Watched::no_bytes);
+  close("000802.sst", false, &Watched::no_sizes);
+  close("000803.sst", false, &Watched::not_closed);
+  close("000804.sst", false, &Watched::not_synced);
   EXPECT_THAT(group_->ListedFiles(), IsEmpty());
   EXPECT_OK(manifest->Append("record", io, nullptr));
   EXPECT_THAT(group_->ListedFiles(),
-              ::testing::UnorderedElementsAre(::testing::Pair("000801.sst", 5u),
-                                              ::testing::Pair("000802.sst", 0u)));
+              ::testing::UnorderedElementsAre(
+                  ::testing::Pair("000801.sst", 5u), ::testing::Pair("000802.sst", 5u),
+                  ::testing::Pair("000803.sst", 5u), ::testing::Pair("000804.sst", 5u)));
   file.reset();
   manifest.reset();
   EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));

@@ -98,7 +98,7 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
     // the same time, at least one of them finds the other's flag set.
     if (resumes) bound_->log_failed.store(true);
     const char* why = nullptr;
-    if (manifest_ && bound_->NoteManifestFailed() && retryable) {
+    if (LeadsToManifest(name_) && bound_->NoteManifestFailed() && retryable) {
       why = "; the log failed too, and RocksDB would go on with it: ";
     } else if (resumes && bound_->manifest_failed.load()) {
       why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
@@ -329,19 +329,15 @@ IOStatus ListedFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
 
 IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
-  if (dirty_) {
-    IOStatus synced = target()->Fsync(options, dbg);
-    if (!synced.ok()) return synced;
-  }
-  IOStatus closed = target()->Close(options, dbg);
-  if (!closed.ok()) return closed;
+  IOStatus closed = dirty_ ? target()->Fsync(options, dbg) : IOStatus::OK();
+  if (closed.ok()) closed = target()->Close(options, dbg);
   uint64_t size = 0;  // asked of the path, because a reopened file object counts from 0
-  IOStatus sized = local_files_->GetFileSize(path_, options, &size, dbg);
+  if (closed.ok()) closed = local_files_->GetFileSize(path_, options, &size, dbg);
   // The file was deleted or renamed while it was open. There is nothing to list under this name.
-  if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
-  if (!sized.ok()) {
-    bound_->NoteUnlisted(name_);
-    return sized;
+  if (closed.IsNotFound() || closed.IsPathNotFound()) return IOStatus::OK();
+  if (!closed.ok()) {
+    bound_->NoteUnlisted(name_);  // RocksDB may name the file all the same
+    return closed;
   }
   return bound_->Error(List(size), "cannot list " + name_ + " in the group");
 }

@@ -48,6 +48,10 @@ bool IsManifest(std::string_view name) {
   return name.starts_with("MANIFEST-") && IsNumber(name.substr(9));
 }
 
+bool LeadsToManifest(std::string_view name) {
+  return IsManifest(name) || IsNumbered(name, ".dbtmp");
+}
+
 FileClass Classify(std::string_view name) {
   if (name.starts_with(kArchivePrefix)) {
     return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane

@@ -22,6 +22,8 @@ enum class FileClass : uint8_t {
 // The class of a name relative to the bound directory.
 FileClass Classify(std::string_view name);
 bool IsManifest(std::string_view name);
+// A MANIFEST, or an NNNNNN.dbtmp that names one and becomes CURRENT.
+bool LeadsToManifest(std::string_view name);
 
 inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
 inline constexpr std::string_view kLockFileName = "LOCK";

@@ -65,6 +65,21 @@ class SurvivalTest : public ErrorsTest {
     const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
     EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
   }
+  // A change of the MANIFEST failed just now, and "unflushed" is in a memtable.
+  void ExpectALogThatFailsNowToStopTheDatabase() {
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed, StatusIs(rocksdb::Status::kIOError));
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database"));
+    static_cast<void>(db_->Resume().ok());
+    static_cast<void>(db_->Put(WriteOptions(), "after", "1").ok());
+    Close();
+    group_->ForgetFaults();
+    ASSERT_OK(Open(Manually()));
+    EXPECT_EQ(Get("unflushed"), "1");
+    ExpectLocalEqualsGroup();
+    Close();
+  }
 };
 
 // RocksDB pauses for a second after each flush that failed. Here its pauses are short.
@@ -291,27 +306,44 @@ TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
 // RocksDB resumes from a failed MANIFEST without a new log. So a log that fails meanwhile must not
 // look as if RocksDB could resume from that too.
 TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
-  for (const char* call : {"append", "create", "rename"}) {
+  // The flush makes a log, by "create", before it changes the MANIFEST, which is a new one here: it
+  // makes and writes that, makes and writes a .dbtmp, and renames the .dbtmp to CURRENT.
+  struct Step {
+    const char* call;
+    int first;
+    int steps = 0;
+  };
+  for (Step step : {Step{"append", 0}, Step{"create", 1}, Step{"rename", 0}}) {
+    for (;; ++step.steps) {
+      SCOPED_TRACE(step.call + std::to_string(step.steps));
+      TearDown();
+      SetUp();
+      Reach(State::kWritten);
+      Put("unflushed", "1");
+      group_->Inject({step.call, Code::kTimedOut, true, step.first + step.steps});
+      const rocksdb::Status flushed = db_->Flush(rocksdb::FlushOptions());
+      if (flushed.ok()) break;
+      EXPECT_THAT(flushed, StatusIs(rocksdb::Status::kIOError));
+      ExpectALogThatFailsNowToStopTheDatabase();
+    }
+    EXPECT_GE(step.steps, std::string(step.call) == "rename" ? 1 : 2) << step.call;
+  }
+}
+// The file that becomes CURRENT is a part of that change. Here a memtable has entries to flush, so
+// that RocksDB would resume.
+TEST_F(SurvivalTest, LogThatFailsBehindAFailedFileForCurrentStopsTheDatabase) {
+  for (const char* call : {"create", "append"}) {
     SCOPED_TRACE(call);
     TearDown();
     SetUp();
-    Reach(State::kWritten);
-    Put("unflushed", "1");
-    // The flush makes a log, by "create", before it changes the MANIFEST, which is a new one here.
-    const std::string kind = call;
-    group_->Inject({call, Code::kTimedOut, true, kind == "create" ? 1 : 0});
-    EXPECT_THAT(db_->Flush(rocksdb::FlushOptions()), StatusIs(rocksdb::Status::kIOError));
-    group_->Inject({"append", Code::kTimedOut, true, 0});
-    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
-    EXPECT_THAT(failed, StatusIs(rocksdb::Status::kIOError));
-    static_cast<void>(db_->Resume().ok());
-    static_cast<void>(db_->Put(WriteOptions(), "after", "1").ok());
-    Close();
-    group_->ForgetFaults();
     ASSERT_OK(Open(Manually()));
-    EXPECT_EQ(Get("unflushed"), "1");
-    ExpectLocalEqualsGroup();
-    Close();
+    Put("unflushed", "1");
+    group_->Inject({call, Code::kTimedOut, true, 0});
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    IOStatus written = fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr);
+    if (written.ok()) written = file->Append("MANIFEST-000900", IOOptions(), nullptr);
+    EXPECT_THAT(written, StatusIs(rocksdb::Status::kIOError));
+    ExpectALogThatFailsNowToStopTheDatabase();
   }
 }
 
