@@ -90,6 +90,9 @@ Status Journal::Survive(const Status& cause) {
     const auto left = std::max(deadline - options_.now(), std::chrono::nanoseconds(0));
     const Result<Recovered> recovered = options_.recover(status, acked_seq_, left);
     status = recovered.ok() ? Resume(*recovered) : recovered.status();
+    // The ring had no room for the epoch's first record, because the group stood still again and
+    // the head could not move. That passes, as the failure before it did.
+    if (status.code() == Code::kNoSpace) status = Unavailable(status.message());
   } while (IsGroupError(status.code()) && options_.now() < deadline);
   recovering_ = false;
   return status.ok() ? status : Break(status);

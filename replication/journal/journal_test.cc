@@ -295,6 +295,25 @@ TEST(Journal, ARecoveryWhileAnEpochWaitsForRoomIsNotOvertaken) {
   EXPECT_EQ(log->tail.epoch, 3u);
 }
 
+// A full ring makes room only when the group acknowledges. A group that stands still again right
+// after its recovery must not break the journal for good.
+TEST(Journal, ARecoveryWithoutRoomForItsEpochIsTriedAgain) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  int recoveries = 0;
+  bench.options.recover = [&](const Status&, uint64_t, std::chrono::nanoseconds) {
+    bench.group.Fail({});
+    if (++recoveries == 2) bench.group.set_mode(Mode::kImmediate);
+    return Result<Recovered>({&bench.group, bench.log, TestConfiguration(3)});
+  };
+  bench.FillRing();
+  bench.group.Fail(Unavailable("chain gone"));
+  ASSERT_OK(bench.journal->Recover(std::chrono::minutes(1)));
+  EXPECT_EQ(recoveries, 2);
+  const auto after = bench.Data(0, "y");
+  ASSERT_OK(after);
+  ASSERT_OK(bench.journal->WaitDurable(*after));
+}
+
 // A thread that waits for ring space holds the lane's mutex, and must leave the processor to the
 // threads that make space.
 TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
