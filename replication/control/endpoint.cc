@@ -11,8 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <memory>
+#include <vector>
 
+#include "control/resolve.h"
 #include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
@@ -36,29 +37,8 @@ std::string_view RemedyFor(int error) {
   }
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Result<Addresses> Resolve(const Endpoint& endpoint, int flags) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int error =
-      getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
-  if (error != 0) {
-    return Status(error == EAI_AGAIN ? Code::kUnavailable : Code::kInvalidArgument,
-                  Text("cannot resolve host \"", endpoint.host, "\" of ", endpoint.ToString(), ": ",
-                       gai_strerror(error)));
-  }
-  return Addresses(list);
-}
-
-Status ConnectOne(int fd, const addrinfo& address, Deadline deadline) {
-  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return {};
+Status ConnectOne(int fd, const SocketAddress& address, Deadline deadline) {
+  if (connect(fd, &address.raw(), address.length) == 0) return {};
   if (errno != EINPROGRESS) return FromErrno(errno, "connect");
   HL_RETURN_IF_ERROR(WaitReady(fd, POLLOUT, deadline));
   int error = 0;
@@ -130,15 +110,15 @@ Status WaitReady(int fd, short events, Deadline deadline) {
 }
 
 Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
-  HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, 0));
+  HL_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, ResolveUntil(endpoint, deadline));
   Status last = Unavailable("no address");
-  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
-    UniqueFd fd(socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  for (const SocketAddress& each : addresses) {
+    UniqueFd fd(socket(each.raw().sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) {
       last = FromErrno(errno, "socket");
       continue;
     }
-    last = ConnectOne(fd.get(), *each, deadline);
+    last = ConnectOne(fd.get(), each, deadline);
     if (last.ok()) last = PrepareSocket(fd.get());
     if (last.ok()) return fd;
   }
@@ -146,22 +126,22 @@ Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
 }
 
 Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only) {
-  HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, AI_PASSIVE));
-  const addrinfo& address = *addresses;
-  if (loopback_only && !IsLoopback(*address.ai_addr)) {
+  HL_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, Resolve(endpoint, AI_PASSIVE));
+  const SocketAddress& address = addresses.front();
+  if (loopback_only && !IsLoopback(address.raw())) {
     return PermissionDenied(
         Text(endpoint.ToString(),
              " is reached by other machines, and without keys anybody there could take part; give "
              "a keys directory (hyperloopctl keys init makes one), or listen on 127.0.0.1"));
   }
-  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(address.raw().sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&](std::string_view what, std::string_view remedy = "") {
     return FromErrno(errno, Text(what, " ", endpoint.ToString(), remedy));
   };
   if (!fd) return failed("cannot make a socket for");
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0)
+  if (bind(fd.get(), &address.raw(), address.length) != 0)
     return failed("cannot listen on", RemedyFor(errno));
   if (listen(fd.get(), kBacklog) != 0) return failed("cannot listen on");
   sockaddr_storage own{};

@@ -26,8 +26,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text);
 
 // Returns a connected socket that is non-blocking and close-on-exec, with TCP_NODELAY and
 // keepalive. kInvalidArgument: the host is unknown. kUnavailable: it cannot be resolved now, or
-// refuses the connection. kTimedOut: `deadline` came first, which does not bound the look-up of a
-// name. The message names the endpoint.
+// refuses the connection. kTimedOut: `deadline` came first. The message names the endpoint.
 Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
 // Returns a socket that listens on exactly this address. `*bound` becomes the endpoint with the
 // real port. kPermissionDenied: `loopback_only` is set, and other machines reach the address.

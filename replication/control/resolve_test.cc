@@ -1,0 +1,101 @@
+#include "control/resolve.h"
+
+#include <dlfcn.h>
+#include <netdb.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "control/endpoint.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace {
+
+// The system's resolver, as far as this test needs one: "group.test" is 127.0.0.1, and the answer
+// waits as long as the resolver is held up.
+class Resolver {
+ public:
+  void HoldUp(bool on) {
+    const std::lock_guard lock(mutex_);
+    held_up_ = on;
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !held_up_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_up_ = false;
+};
+
+Resolver& TheResolver() {
+  static auto* const resolver = new Resolver;
+  return *resolver;
+}
+
+constexpr std::string_view kHost = "group.test", kStranger = "stranger.test";
+
+}  // namespace
+
+// In place of the C library's, for this whole program.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                           addrinfo** list) {
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  const bool named = host != nullptr && (host == kHost || host == kStranger);
+  if (!named || (hints->ai_flags & AI_NUMERICHOST) != 0) return real(host, service, hints, list);
+  TheResolver().Wait();
+  return real("127.0.0.1", service, hints, list);
+}
+
+namespace hyperloop::control {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class ResolveTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Endpoint bound;
+    auto listener = ListenOn({"127.0.0.1", 0}, &bound);
+    ASSERT_OK(listener);
+    listener_ = std::move(*listener);
+    port_ = bound.port;
+  }
+  void TearDown() override { TheResolver().HoldUp(false); }
+
+  UniqueFd listener_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(ResolveTest, AResolverThatDoesNotAnswerIsNotWaitedFor) {
+  TheResolver().HoldUp(true);
+  for (int i = 0; i < kMostLookups; ++i) {
+    const auto connected = ConnectTo({std::string(kStranger), port_}, Clock::now() + 5ms);
+    ASSERT_THAT(connected, StatusIs(Code::kTimedOut));
+    EXPECT_THAT(connected.status().message(), HasSubstr("resolver"));
+  }
+  const auto connected = ConnectTo({std::string(kStranger), port_}, Clock::now() + 10min);
+  EXPECT_THAT(connected, StatusIs(Code::kUnavailable)) << "threads without end wait for it";
+}
+
+TEST_F(ResolveTest, WhatIsKnownServesUntilTheResolverAnswersAgain) {
+  ASSERT_OK(ConnectTo({std::string(kHost), port_}, Clock::now() + 20s));
+  TheResolver().HoldUp(true);
+  EXPECT_OK(ConnectTo({std::string(kHost), port_}, Clock::now() + 2s));
+}
+
+TEST_F(ResolveTest, NumbersNeedNoResolver) {
+  TheResolver().HoldUp(true);
+  EXPECT_OK(ConnectTo({"127.0.0.1", port_}, Clock::now() + 20s));
+}
+
+}  // namespace
+}  // namespace hyperloop::control
