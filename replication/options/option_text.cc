@@ -141,6 +141,11 @@ std::string CheckEndpoint(std::string_view endpoint) {
   for (char c : endpoint) {
     if (static_cast<unsigned char>(c) <= ' ') return "has a space or control character";
   }
+  if (endpoint.size() > kMaxEndpointBytes) {
+    return "has " + std::to_string(endpoint.size()) + " bytes, more than the " +
+           std::to_string(kMaxEndpointBytes) +
+           " that a group's record of its replicas has room for; use a shorter name or the address";
+  }
   return "";
 }
 

@@ -196,6 +196,9 @@ TEST(OptionSet, Replicas) {
   EXPECT_THAT(Refusal("replicas", "a:1,"), HasSubstr("no \":port\""));
   EXPECT_THAT(Refusal("replicas", ":1"), HasSubstr("no host"));
   EXPECT_THAT(Refusal("replicas", "::1:7000"), HasSubstr("brackets"));
+  const std::string longest(74, 'h');
+  EXPECT_EQ(option_text::CheckEndpoint(longest + ":7000"), "");
+  EXPECT_THAT(Refusal("replicas", longest + "h:7000"), HasSubstr("has 80 bytes, more than the 79"));
   EXPECT_THAT(Refusal("replicas", "a:0"), HasSubstr("1 to 65535"));
   EXPECT_THAT(Refusal("replicas", "a:65536"), HasSubstr("1 to 65535"));
   EXPECT_THAT(Refusal("replicas", "a b:1"), HasSubstr("space"));

@@ -178,6 +178,11 @@ TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
   };
   own_.replicas = {{*ParseUuid(kOther), "r0"}};
   EXPECT_OK(check());
+  // It is refused before anything is sealed: no configuration could name it.
+  const std::string long_address(kConfigurationAddress, 'r');
+  EXPECT_THAT(
+      CheckNewcomer(own_, *ParseUuid(kGroup), 1 << 20, {kNilUuid, long_address}, before_, now_),
+      StatusIs(Code::kInvalidArgument, HasSubstr("more than 79 bytes")));
   now_.group = kOther;
   EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("fresh pool")));
   now_.group = "";

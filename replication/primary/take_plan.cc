@@ -551,6 +551,10 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
                      const control::HelloReplyT& now) {
   const std::string name = NameOf(replica);
   const std::vector<Configuration::Replica> all = own.All();
+  if (replica.address.size() >= kConfigurationAddress) {
+    return InvalidArgument(
+        Text("address ", replica.address, " has more than ", kConfigurationAddress - 1, " bytes"));
+  }
   if (!own.absent.empty()) {
     return Unavailable(Text("the group's replicas change only while all of them are there: ",
                             own.absent.front().address, " is not"));

@@ -346,6 +346,11 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
   }
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(request.replica));
   std::string replica = endpoint.ToString();
+  // The primary would find it out only when it writes the new configuration.
+  if (replica.size() >= kConfigurationAddress) {
+    return InvalidArgument(Text("address ", replica, " has more than ", kConfigurationAddress - 1,
+                                " bytes; use a shorter name or the address"));
+  }
   if (state_.installed.Has(replica)) return control::DoneT{};
   ++proposals_;
   if (replica == proposed_) return control::DoneT{};

@@ -536,6 +536,7 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   ASSERT_OK(Ask(Install(1, kAnn)));
   EXPECT_EQ(propose("host:7", kOtherGroup).code(), Code::kInvalidArgument);
   EXPECT_EQ(propose("nonsense").code(), Code::kInvalidArgument);
+  EXPECT_EQ(propose(std::string(78, 'h') + ":7").code(), Code::kInvalidArgument) << "80 bytes";
   EXPECT_EQ(Hello().proposed_replica, "");
   EXPECT_EQ(propose("").code(), Code::kInvalidArgument);
   EXPECT_EQ(Hello().proposals, 0u);

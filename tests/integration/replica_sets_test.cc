@@ -11,13 +11,18 @@
 #include "control/messages.h"
 #include "control/owner.h"
 #include "integration/model_replica.h"
+#include "layout/region_layout.h"
 #include "layout/replica_lists.h"
+#include "options/option_text.h"
 #include "primary/choose_member.h"
 #include "primary/equalize.h"
 #include "primary/take_plan.h"
 
 namespace hyperloop {
 namespace {
+
+static_assert(option_text::kMaxEndpointBytes + 1 == kConfigurationAddress,
+              "every address that the options take has room in the group's record");
 
 // A primary that serves, or thinks so.
 struct Primary {
