@@ -161,7 +161,13 @@ Result<std::vector<std::string>> FileStore::Entries() const {
     return FromErrno(error, "read directory " + directory_);
   }
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(dir.get())) names.emplace_back(entry->d_name);
+  for (;;) {
+    errno = 0;  // the end of the directory leaves it so
+    const dirent* const entry = ::readdir(dir.get());
+    if (entry == nullptr) break;
+    names.emplace_back(entry->d_name);
+  }
+  if (errno != 0) return FromErrno(errno, "read directory " + directory_);
   return names;
 }
 

@@ -1,16 +1,31 @@
 // What a replica keeps of the bulk lane: whole files, under names that say which bytes they hold.
 #include "pool/file_store.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "support/must.h"
 #include "support/status_matchers.h"
+
+namespace {
+int g_entries_before_error = -1;  // below 0: none fails
+}
+
+// In place of the C library's, for this whole program.
+extern "C" dirent* readdir(DIR* directory) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  if (g_entries_before_error < 0 || g_entries_before_error-- > 0) return real(directory);
+  errno = EIO;
+  return nullptr;
+}
 
 namespace hyperloop {
 namespace {
@@ -119,6 +134,18 @@ TEST_F(FileStoreTest, WhatIsSetAsideIsNotHeldAndKeepsItsBytes) {
   for (const std::string& path : paths) EXPECT_EQ(std::filesystem::file_size(path), 5u);
   EXPECT_EQ(Must(store->Aside()).size(), 3u);
   EXPECT_THAT(store->SetAside(file), StatusIs(Code::kNotFound));
+}
+
+// A part of the files would be taken for all of them.
+TEST_F(FileStoreTest, ADirectoryThatIsReadOnlyInPartIsAnError) {
+  const auto store = Open();
+  ASSERT_OK(store->Write(Describe("000007.sst", "first"), 0, BytesOf("first")));
+  for (int entries = 0; entries < 3; ++entries) {
+    g_entries_before_error = entries;
+    EXPECT_FALSE(store->List().ok()) << entries;
+  }
+  g_entries_before_error = -1;
+  EXPECT_EQ(Must(store->List()).size(), 1u);
 }
 
 TEST_F(FileStoreTest, NamesThatLeadElsewhereAreRefused) {

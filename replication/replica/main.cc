@@ -1,8 +1,10 @@
 // hyperloop-replica: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <string_view>
 
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
@@ -88,6 +90,17 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
       ->type_name("N");
 }
 
+// The pool is mapped, so a page that its disk cannot read, or that was cut off the file, is a
+// signal. The process ends as in a crash.
+void OnBusError(int) {
+  constexpr std::string_view kWhy =
+      "hyperloop-replica: the pool cannot be read (SIGBUS): its disk fails, or the file was "
+      "truncated. The kernel's log (dmesg) says which. If it is so after a restart, too, set the "
+      "pool aside and start the replica with a fresh one: the group brings what it has\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
+  signal(SIGBUS, SIG_DFL);
+}
+
 // Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
 // takes them.
 void BlockSignals() {
@@ -120,6 +133,7 @@ int main(int argc, char** argv) {
   if (status_to_exit_with) return *status_to_exit_with;
 
   BlockSignals();
+  signal(SIGBUS, OnBusError);
   const auto log = hyperloop::StderrLog("hyperloop-replica", hyperloop::LogLevelOf(log_level));
   const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;

@@ -206,6 +206,20 @@ TEST_F(ReplicaTest, DamagedCopyOfTheNodePageIsReported) {
   EXPECT_FALSE(status->group.empty());
 }
 
+// It ends, since it cannot go on, and says why.
+TEST_F(ReplicaTest, APoolThatCannotBeReadIsReported) {
+  MakeGroup("000004.log", "bytes");
+  std::filesystem::resize_file(cluster_.pool(0), 4096);
+  StoreOptions options = cluster_.Options();
+  options.ack_timeout = std::chrono::milliseconds(500);
+  EXPECT_FALSE(Store::Open(options, nullptr).ok());
+  const std::string log = cluster_.folder() + "/cluster/replica0.log";
+  const auto reported = [&] {
+    return Slurp(log).find("the pool cannot be read (SIGBUS)") != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually(reported)) << Slurp(log);
+}
+
 TEST_F(ReplicaTest, DamageOfAnIdleGroupIsReported) {
   const std::string bytes(1000, 'w');
   MakeGroup("000004.log", bytes);
