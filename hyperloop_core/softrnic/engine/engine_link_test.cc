@@ -334,6 +334,47 @@ TEST(EngineLink, ALocalErrorFollowsWhatCameBefore) {
   EXPECT_EQ(p.Word(p.dst + 8), 0u);
 }
 
+// Even if what it waits for comes before the failure is reported.
+TEST(EngineLink, AWaitBehindAFailedRequestRunsNoMore) {
+  Linked p({}, {.flags = kQpMaster});
+  TestCq told = p.a->Cq(), enabled = p.a->Cq();
+  TestQp teller = p.a->Qp(told, told);
+  TestQp managed = p.a->Qp(enabled, enabled, {.has_rq = false, .flags = kQpSlaveSend});
+  p.a->Connect(teller, teller);
+  p.a->Connect(managed, managed);
+  managed.Nop(CqeMode::kAlways);
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 2);
+
+  p.network.room = 1000;
+  const auto key = p.a->Key(p.src, Linked::kBytes, 0xf);
+  const Sge all{p.a->At(p.src, 8).addr, Linked::kBytes, key.lkey};
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(), p.b->rkey, all, CqeMode::kAlways);
+  p.a_qp.Wait(told, 0);
+  p.a_qp.Enable(managed, managed.next);
+  p.a_qp.Ring();
+  p.StepEngines();
+  ASSERT_OK(p.a->Destroy(Op::kDestroyMkey, key.lkey));
+  p.network.Deliver(p.ab, true, SIZE_MAX);  // there is room for the rest, which has no key
+  p.StepEngines();
+  teller.Nop(CqeMode::kAlways);
+  teller.Ring();
+  p.StepEngines();
+  ExpectAllGood(told.PollAll(), 1);
+  EXPECT_TRUE(p.a_cq.PollAll().empty()) << "nothing is answered yet";
+  EXPECT_TRUE(enabled.PollAll().empty());
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_GE(ends.size(), 2u);
+  EXPECT_EQ(ends[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(ends[1].status, WcStatus::kLocalProtection);
+  EXPECT_TRUE(enabled.PollAll().empty());
+}
+
 TEST(EngineLink, ALongRequestIsRefusedBeforeItsFirstByte) {
   Linked p;
   const auto key = p.b->Key(p.dst, 100'000, 0xf);
@@ -382,6 +423,20 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
   EXPECT_THAT(status, StatusIs(Code::kUnavailable));
   EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.message();
   EXPECT_THAT(p.a_engine.AddRoute("b", 77), StatusIs(Code::kAlreadyExists));
+}
+
+// On a link it means the daemons, and bytes for it would end the link of all hosts.
+TEST(EngineLink, NumberZeroIsNoPeer) {
+  Linked p;
+  p.a->Modify(p.a_qp, QpState::kReset);
+  p.a->Modify(p.a_qp, QpState::kInit, 0);
+  for (const uint32_t number : {0u, 0x1000000u}) {
+    TestQp nobody = p.b_qp;
+    nobody.qpn = number;
+    EXPECT_THAT(p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &nobody),
+                StatusIs(Code::kInvalidArgument));
+  }
+  EXPECT_OK(p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &p.b_qp));
 }
 
 // Packets from before a reset of two queue pairs have no effect after it, however late they come.

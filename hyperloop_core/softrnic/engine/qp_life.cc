@@ -256,13 +256,21 @@ Status QpLife::ConnectToPeer(Qp& qp, const ModifyQpArgs& a) {
   if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
     return InvalidArgument(
         Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ", rnic::kMaxRnrTimer.count()));
+  std::array<uint8_t, 16> gid;
+  std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), gid.begin());
+  const uint32_t qpn = a.remote_qpn & rnic::kObjectMask;
+  const LinkId link = routes_.To(gid);
+  // On a link number 0 means the daemons themselves. A daemon ends a link on which a queue pair
+  // writes to it.
+  if (link != kNoLink && qpn == 0)
+    return InvalidArgument("modify QP: no queue pair of another daemon has the number 0");
   qp.timers.rnr_timer_us = a.rnr_timer_us;
   qps_.Disconnect(qp);
-  std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp.peer.gid.begin());
-  qp.peer.qpn = a.remote_qpn & rnic::kObjectMask;
+  qp.peer.gid = gid;
+  qp.peer.qpn = qpn;
   qp.peer.connected = true;
   qp.peer.requests_before = RequestsRun(qp);
-  if (const LinkId link = routes_.To(qp.peer.gid); link != kNoLink) StartRemote(qp, link);
+  if (link != kNoLink) StartRemote(qp, link);
   return {};
 }
 

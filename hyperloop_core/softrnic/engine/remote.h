@@ -55,10 +55,11 @@ struct Remote {
   // --- requester
   enum class Phase : uint8_t { kIdle, kConnecting, kOpen, kStopped };
   Phase phase = Phase::kIdle;
-  bool listed = false;   // in LinkWork's list of running timers
-  bool waiting = false;  // in LinkWork's list of those that wait for room on their link
-  bool pumping = false;  // in LinkWork's list of those that have packets to send
-  bool halted = false;   // a WQE failed, and nothing after it is sent
+  bool listed = false;      // in LinkWork's list of running timers
+  bool waiting = false;     // in LinkWork's list of those that wait for room on their link
+  bool pumping = false;     // in LinkWork's list of those that have packets to send
+  bool halted = false;      // a WQE failed, and nothing after it is sent
+  uint64_t checked_ns = 0;  // when the timers were looked at last
   uint8_t rnr_retries = 0;
   uint64_t nonce = 0;
   uint64_t session = 0;

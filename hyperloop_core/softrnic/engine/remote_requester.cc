@@ -8,6 +8,7 @@
 
 #include "softrnic/engine/bytes.h"
 #include "softrnic/engine/random_number.h"
+#include "softrnic/engine/waiters.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -269,6 +270,7 @@ void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   r.halted = true;
   entry.delivered = true;
   entry.outcome = syndrome;
+  Waiters::Remove(qp);  // a WAIT behind it runs no more
   qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
@@ -281,6 +283,7 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   entry->packets = 0;
   entry->delivered = true;
   entry->outcome = syndrome;
+  Waiters::Remove(qp);
   qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
@@ -384,6 +387,8 @@ bool RemoteRequester::CheckTimers() {
   link_work_.ForWatched([&](uint32_t qpn) {
     Qp* const qp = qps_.Find(qpn);
     Remote* const r = qp != nullptr ? qp->peer.remote.get() : nullptr;
+    // A reset leaves the number on the list, and the queue pair may have been listed anew since.
+    if (r != nullptr && std::exchange(r->checked_ns, now) == now) return false;
     const bool waits =
         r != nullptr && r->listed &&
         (r->phase == Remote::Phase::kConnecting ||

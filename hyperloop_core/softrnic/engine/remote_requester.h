@@ -6,7 +6,7 @@
 // acknowledged. A WQE's buffers still belong to the device until its completion. If memory runs out
 // in work for a queue pair, its client is evicted.
 //
-// May call: KeyTable, Durability, QpTable, Transit, LinkWork, LinkTraffic, Clients, Clock.
+// May call: KeyTable, Durability, QpTable, Transit, LinkWork, LinkTraffic, Waiters, Clients, Clock.
 #pragma once
 
 #include "softrnic/engine/clients.h"
