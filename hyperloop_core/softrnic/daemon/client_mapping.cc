@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace {
 
 constexpr uint64_t kMaxLength = uint64_t{64} << 30;
 
+// While the kernel populates a piece, it may keep other threads from mapping memory.
+constexpr size_t kPopulatePiece = 8 << 20;
 // Unmapping so much takes some milliseconds if all of its memory is there.
 constexpr size_t kUnmapPiece = 64 << 20;
 
@@ -83,6 +86,14 @@ void* MapShared(int fd, uint64_t offset, size_t length) {
   return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
 }
 
+void Populate(std::span<std::byte> memory) {
+  while (!memory.empty()) {
+    const size_t piece = std::min(kPopulatePiece, memory.size());
+    madvise(memory.data(), piece, MADV_POPULATE_READ);
+    memory = memory.subspan(piece);
+  }
+}
+
 }  // namespace
 
 Status CheckFileSystem(int64_t type) {
@@ -121,12 +132,8 @@ bool UnmapQueue::DrainSome() {
   return !ranges_.empty();
 }
 
-void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length) {
-  madvise(mapping.base + offset, length, MADV_POPULATE_READ);
-}
-
-Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
-                                     const std::shared_ptr<UnmapQueue>& unmap) {
+Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
+                                    const std::shared_ptr<UnmapQueue>& unmap) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(errno, "reading the memory's size");
   bool waits_for_disk = false;
@@ -163,9 +170,9 @@ Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd, Clien
     last.front() = {client, [kept] { close(kept); }};
     range.last = std::move(last);
   }
-  return ClientMemory{
-      {static_cast<std::byte*>(base), range.length, mapping, kept, args.fd_offset, waits_for_disk},
-      dense};
+  if (dense) Populate({static_cast<std::byte*>(base), args.length});
+  return UmemMapping{
+      static_cast<std::byte*>(base), range.length, mapping, kept, args.fd_offset, waits_for_disk};
 }
 
 }  // namespace hyperloop::softrnic

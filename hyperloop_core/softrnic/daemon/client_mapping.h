@@ -61,23 +61,17 @@ class UnmapQueue {
   size_t bytes_ = 0;
 };
 
-struct ClientMemory {
-  UmemMapping mapping;
-  // Whether to populate it before the engine gets it, so that the engine's first touch of a page
-  // does not fault. False for sparse files, which may be far larger than memory.
-  bool populate = false;
-};
 // Maps `args.length` bytes at `args.fd_offset` of the file, shared and writable, for client number
 // `client`. kInvalidArgument: the range is outside the file, not aligned or longer than 64 GiB, or
 // the file is not regular, of explicit huge pages or on a file system whose server could hold up
 // every host at each fault. kPermissionDenied: the file is not open for reading and writing, or it
 // is anonymous memory (memfd) that could shrink. A file with a name may be truncated later: the
 // engine turns the fault into a protection error (Engine::HandleFault).
-Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
-                                     const std::shared_ptr<UnmapQueue>& unmap);
-
-// Populates a piece of the memory, which may wait for a disk. Memory that cannot be populated, such
-// as that behind the end of a truncated file, is left as it is.
-void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length);
+//
+// The memory is populated, so that the engine's first touch of a page does not fault; that may wait
+// for a disk. Sparse files are not, because they may be far larger than memory. What cannot be
+// populated, such as memory behind the end of a truncated file, is left as it is.
+Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
+                                    const std::shared_ptr<UnmapQueue>& unmap);
 
 }  // namespace hyperloop::softrnic

@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -64,7 +63,7 @@ struct ControlServer::Client {
     if (uar != nullptr) munmap(uar, kUarBytes);
   }
   // Whether its next message has to wait for the one before.
-  bool busy() const { return delivery != nullptr || registration.has_value(); }
+  bool busy() const { return delivery != nullptr; }
 
   uint64_t id = 0;
   uid_t user = 0;
@@ -77,13 +76,6 @@ struct ControlServer::Client {
   ContextId context = kNoContext;
   std::string name;                    // "host (pid N)", for the log
   std::shared_ptr<Delivery> delivery;  // under way
-  // A registration whose memory is being populated.
-  struct Registration {
-    RegisterUmemArgs args{};
-    UmemMapping mapping;
-    uint64_t populated = 0;
-  };
-  std::optional<Registration> registration;
 };
 
 template <class Event>

@@ -100,9 +100,8 @@ void ControlServer::Run() {
   while (!stop_) {
     const int wait_ms = ResumeAccepting(ResumePaused());
     const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                             registering_ != 0 || unmapping_ ? 0 : wait_ms);
+                             unmapping_ ? 0 : wait_ms);
     for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
-    if (registering_ != 0) Populate();
     if (unmapping_) unmapping_ = unmap_->DrainSome();
   }
 }
@@ -372,7 +371,6 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
                [&] { done = engine_->CloseContextPart(client.context, kObjectsPerPart); });
   }
   if (client.of != nullptr) --client.of->connections, --connections_[client.user];
-  if (client.registration) --registering_;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.socket.get(), nullptr);
   clients_.erase(found);
 }

@@ -116,14 +116,8 @@ class ControlServer {
   Status Dispatch(Client& client, Message& message, Reply* reply, std::string* text,
                   std::vector<int>* fds);
   Status Open(Client& client, const OpenArgs& args, Reply* reply, std::vector<int>* fds);
-  // The answer may come later (FinishRegistration).
-  Status Register(Client& client, const RegisterUmemArgs& args, Result<ClientMemory> mapped,
-                  Reply* reply);
   Status GiveToEngine(Client& client, const RegisterUmemArgs& args, UmemMapping mapping,
                       Reply* reply);
-  // Populates a piece for one of the clients that register memory, in turn.
-  void Populate();
-  void FinishRegistration(Client& client);
   Status CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
                        std::vector<int>* fds);
   bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
@@ -157,8 +151,6 @@ class ControlServer {
   bool stop_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
-  uint64_t populated_ = 0;  // the client that had the last turn
-  size_t registering_ = 0;  // clients whose memory is being populated
   bool unmapping_ = false;  // unmap_ has mappings
   uint64_t next_process_ = 1;
   std::map<pid_t, Process> processes_;

@@ -24,17 +24,15 @@ namespace hyperloop::softrnic {
 
 namespace {
 
-// Populating so much from a slow disk takes some 60 ms, for which others' commands wait.
-constexpr uint64_t kPopulatePiece = 8 << 20;
 // If more than this waits to be unmapped, some of it is unmapped before more is mapped. No memory
 // holds so much, so it is mostly ranges of sparse files, which take no time.
 constexpr size_t kMostToUnmap = size_t{1} << 40;
 
 // Runs on the thread of client number `client`.
-Result<ClientMemory> MapWhereThereIsRoom(const RegisterUmemArgs& args, int fd, ClientNumber client,
-                                         const std::shared_ptr<UnmapQueue>& unmap) {
+Result<UmemMapping> MapWhereThereIsRoom(const RegisterUmemArgs& args, int fd, ClientNumber client,
+                                        const std::shared_ptr<UnmapQueue>& unmap) {
   while (unmap->bytes() > kMostToUnmap) unmap->DrainSome();
-  Result<ClientMemory> mapped = MapClientMemory(args, fd, client, unmap);
+  Result<UmemMapping> mapped = MapClientMemory(args, fd, client, unmap);
   const bool refused = mapped.status().code() == Code::kInvalidArgument ||
                        mapped.status().code() == Code::kPermissionDenied;
   if (mapped.ok() || refused) return mapped;
@@ -50,7 +48,7 @@ struct ControlServer::Message {
   size_t bytes = 0;
   bool truncated = false;
   size_t descriptors = 0;
-  std::optional<Result<ClientMemory>> memory;  // of a kRegisterUmem with one descriptor
+  std::optional<Result<UmemMapping>> memory;  // of a kRegisterUmem with one descriptor
 
   // Takes the next message from `socket`, but not its memory.
   Status Take(int socket, MessageFds* fds) {
@@ -156,7 +154,6 @@ bool ControlServer::Handle(Client& client, Message& message) {
   std::string text;
   std::vector<int> fds;
   const Status status = Dispatch(client, message, &reply, &text, &fds);
-  if (client.registration) return true;
   return Answer(client, status, reply, std::move(text), fds);
 }
 
@@ -176,7 +173,8 @@ Status ControlServer::Dispatch(Client& client, Message& message, Reply* reply, s
   if (command.op == Op::kRegisterUmem) {
     // The kernel had no memory to say that a descriptor comes.
     if (!message.memory.has_value()) throw std::bad_alloc();
-    return Register(client, command.args.umem, *std::move(message.memory), reply);
+    HL_ASSIGN_OR_RETURN(UmemMapping memory, *std::move(message.memory));
+    return GiveToEngine(client, command.args.umem, std::move(memory), reply);
   }
   if (command.op == Op::kCreateCq && command.args.cq.events != 0) {
     return CreateEventCq(client, command.args.cq, reply, fds);
@@ -228,43 +226,6 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   LogLine(log_.get(), LogLevel::kDebug, {client.name, " attached"});
   *fds = {client.uar_fd.get(), client.wake.get()};
   return {};
-}
-
-Status ControlServer::Register(Client& client, const RegisterUmemArgs& args,
-                               Result<ClientMemory> mapped, Reply* reply) {
-  HL_ASSIGN_OR_RETURN(ClientMemory memory, std::move(mapped));
-  if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
-  client.registration = Client::Registration{args, std::move(memory.mapping), 0};
-  ++registering_;
-  Listen(client, false);
-  return {};
-}
-
-void ControlServer::Populate() {
-  auto next = clients_.upper_bound(populated_);
-  for (size_t i = 0; i < clients_.size(); ++i, ++next) {
-    if (next == clients_.end()) next = clients_.begin();
-    if (next->second->registration) break;
-  }
-  Client& client = *next->second;
-  populated_ = client.id;
-  Client::Registration& registration = *client.registration;
-  const uint64_t piece =
-      std::min(kPopulatePiece, registration.args.length - registration.populated);
-  PopulatePiece(registration.mapping, registration.populated, piece);
-  registration.populated += piece;
-  if (registration.populated == registration.args.length)
-    Guard(client, [&] { FinishRegistration(client); });
-}
-
-void ControlServer::FinishRegistration(Client& client) {
-  Reply reply{};
-  const Status status = GiveToEngine(client, client.registration->args,
-                                     std::move(client.registration->mapping), &reply);
-  client.registration.reset();
-  --registering_;
-  if (!client.of->paused) Listen(client, true);
-  if (!Answer(client, status, reply, "", {})) Close(client.id, "it takes no answer");
 }
 
 Status ControlServer::GiveToEngine(Client& client, const RegisterUmemArgs& args,

@@ -148,7 +148,8 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
     reply.type = PacketType::kServiceReply;
     reply.source_qpn = 0;
     reply.syndrome = static_cast<uint8_t>(Code::kPermissionDenied);
-    reply.payload = std::as_bytes(std::span(why));
+    const size_t most = std::min<size_t>(why.size(), kMaxServiceReply);
+    reply.payload = std::as_bytes(std::span(why).first(most));
   } else if (packet.dest_qpn == 0) {
     return;
   }
