@@ -439,18 +439,18 @@ void HyperloopFileSystem::WarnOfNoResuming(BoundDirectory& bound,
 }
 
 void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& name) {
+  if (bound.warned_deleted.load(std::memory_order_relaxed)) return;
   std::unique_lock<std::mutex> lock(mutex_);
   const std::set<std::string> made = logs_made_;
   logs_made_.insert(name);
   lock.unlock();
-  if (bound.warned_deleted.load(std::memory_order_relaxed)) return;
   for (const std::string& each : made) {
     const std::string path = bound.directory() + "/" + each;
     if (!target()->FileExists(path, IOOptions(), nullptr).IsNotFound()) continue;
     lock.lock();
-    const bool ours = !logs_made_.contains(each);  // another thread deletes it just now
+    const bool deleted_by_us = !logs_made_.contains(each);  // on another thread, just now
     lock.unlock();
-    if (ours) continue;
+    if (deleted_by_us) continue;
     bound.WarnOnce(bound.warned_deleted,
                    path +
                        " is in the group, and something else than the plugin deleted it here. "

@@ -5,6 +5,7 @@
 #include <rocksdb/utilities/transaction_db.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -332,19 +333,52 @@ TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
 // The file that becomes CURRENT is a part of that change. Here a memtable has entries to flush, so
 // that RocksDB would resume.
 TEST_F(SurvivalTest, LogThatFailsBehindAFailedFileForCurrentStopsTheDatabase) {
-  for (const char* call : {"create", "append"}) {
-    SCOPED_TRACE(call);
+  namespace files = std::filesystem;
+  for (const std::string step : {"create", "append", "local create", "local rename"}) {
+    SCOPED_TRACE(step);
     TearDown();
     SetUp();
     ASSERT_OK(Open(Manually()));
     Put("unflushed", "1");
-    group_->Inject({call, Code::kTimedOut, true, 0});
+    const std::string path = Path("000900.dbtmp");
+    if (step == "create" || step == "append") group_->Inject({step, Code::kTimedOut, true, 0});
+    if (step == "local create") files::create_directory(path);
     std::unique_ptr<rocksdb::FSWritableFile> file;
-    IOStatus written = fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr);
-    if (written.ok()) written = file->Append("MANIFEST-000900", IOOptions(), nullptr);
-    EXPECT_THAT(written, StatusIs(rocksdb::Status::kIOError));
+    IOStatus changed = fs_->NewWritableFile(path, FileOptions(), &file, nullptr);
+    if (changed.ok()) changed = file->Append(ReadLocal(Path("CURRENT")), IOOptions(), nullptr);
+    files::remove(path);
+    if (changed.ok()) changed = fs_->RenameFile(path, Path("CURRENT"), IOOptions(), nullptr);
+    EXPECT_FALSE(changed.ok());
     ExpectALogThatFailsNowToStopTheDatabase();
   }
+}
+
+// As the page about the plugin says of these options.
+TEST_F(SurvivalTest, UncheckedFailuresAreOverWithAFlush) {
+  Options options = MakeOptions();
+  options.paranoid_checks = false;
+  ASSERT_OK(Open(options));
+  Put("before", "1");
+  group_->Inject({"append", Code::kTimedOut, false, 0});
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok()) << i;
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Put("after", "1");
+  EXPECT_EQ(Get("before") + Get("after"), "11");
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(SurvivalTest, AFailedCompressedLogStopsTheDatabase) {
+  Options options = MakeOptions();
+  options.wal_compression = rocksdb::kZSTD;
+  ASSERT_OK(Open(options));
+  Put("before", "1");
+  group_->Inject({"append", Code::kTimedOut, false, 0});
+  const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+  EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database"));
+  Close();
+  ASSERT_OK(Open(options));
+  EXPECT_EQ(Get("before"), "1");
+  EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
 }
 
 // Entries of older logs may be in a memtable that is just being flushed. RocksDB resumes without a

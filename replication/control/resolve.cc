@@ -70,8 +70,8 @@ void RunLookup(const Endpoint& endpoint, Lookup& lookup) {
   lookup.ended.notify_all();
 }
 
-// The resolver has no deadline, so a thread asks it that nobody has to wait for. The host's process
-// may unload nothing that this thread runs, and gets no signal on it.
+// The resolver has no deadline, so a thread asks it that nobody has to wait for. The program's
+// signals go to its own threads. Null: there are too many look-ups, or no thread can be made.
 std::shared_ptr<Lookup> StartLookup(const Endpoint& endpoint) {
   if (g_lookups.fetch_add(1) >= kMostLookups) {
     g_lookups.fetch_sub(1);

@@ -3,8 +3,6 @@
 
 #include <sys/socket.h>
 
-#include <chrono>
-#include <string>
 #include <vector>
 
 #include "control/endpoint.h"
@@ -22,11 +20,10 @@ struct SocketAddress {
 // now. It waits as long as the system's resolver does.
 Result<std::vector<SocketAddress>> Resolve(const Endpoint& endpoint, int flags);
 
+inline constexpr int kMostLookups = 32;
 // The same, at `deadline` at the latest. If the resolver does not answer in half of the time that
 // is left, or cannot say, the result is what it said last to this process. kTimedOut: it said
 // nothing yet. kUnavailable: as for Resolve, or kMostLookups look-ups wait for the resolver.
 Result<std::vector<SocketAddress>> ResolveUntil(const Endpoint& endpoint, Deadline deadline);
-
-inline constexpr int kMostLookups = 32;
 
 }  // namespace hyperloop::control

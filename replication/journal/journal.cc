@@ -90,9 +90,6 @@ Status Journal::Survive(const Status& cause) {
     const auto left = std::max(deadline - options_.now(), std::chrono::nanoseconds(0));
     const Result<Recovered> recovered = options_.recover(status, acked_seq_, left);
     status = recovered.ok() ? Resume(*recovered) : recovered.status();
-    // The ring had no room for the epoch's first record, because the group stood still again and
-    // the head could not move. That passes, as the failure before it did.
-    if (status.code() == Code::kNoSpace) status = Unavailable(status.message());
   } while (IsGroupError(status.code()) && options_.now() < deadline);
   recovering_ = false;
   return status.ok() ? status : Break(status);
@@ -119,9 +116,11 @@ Status Journal::Resume(const Recovered& recovered) {
                       ", not acknowledged, are lost: this node's own memory was damaged");
   }
   if (recovered.configuration.epoch <= epoch_) return {};
-  HL_ASSIGN_OR_RETURN(const uint64_t seq,
-                      AppendEpoch(recovered.configuration.epoch, recovered.configuration));
-  return WaitDurable(seq);
+  const auto seq = AppendEpoch(recovered.configuration.epoch, recovered.configuration);
+  // The head could not move, because the group stood still again. That passes, as it did before.
+  if (seq.status().code() == Code::kNoSpace) return Unavailable(seq.status().message());
+  HL_RETURN_IF_ERROR(seq.status());
+  return WaitDurable(*seq);
 }
 
 Status Journal::Recover(std::chrono::nanoseconds patience) {

@@ -95,8 +95,9 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
 void OnBusError(int) {
   constexpr std::string_view kWhy =
       "hyperloop-replica: the pool cannot be read (SIGBUS): its disk fails, or the file was "
-      "truncated. The kernel's log (dmesg) says which. If it is so after a restart, too, set the "
-      "pool aside and start the replica with a fresh one: the group brings what it has\n";
+      "truncated. The kernel's log (dmesg) tells of a failing disk. If it is so after a restart, "
+      "too, set the pool aside, start the replica with a fresh one, and open the database with "
+      "on_replica_failure=continue\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
   signal(SIGBUS, SIG_DFL);
 }

@@ -256,7 +256,7 @@ Status QpLife::ConnectToPeer(Qp& qp, const ModifyQpArgs& a) {
   if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
     return InvalidArgument(
         Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ", rnic::kMaxRnrTimer.count()));
-  std::array<uint8_t, 16> gid;
+  GidBytes gid;
   std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), gid.begin());
   const uint32_t qpn = a.remote_qpn & rnic::kObjectMask;
   const LinkId link = routes_.To(gid);

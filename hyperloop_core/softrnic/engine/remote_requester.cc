@@ -268,11 +268,7 @@ void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   }
   r.next_sent = std::min(r.next_sent, r.sent.size());
   r.halted = true;
-  entry.delivered = true;
-  entry.outcome = syndrome;
-  Waiters::Remove(qp);  // a WAIT behind it runs no more
-  qp.send.stall = Stall::kFailed;
-  Complete(qp);
+  EndWith(qp, entry, syndrome);
 }
 
 // Fails the oldest WQE without an answer. Nothing is sent any more.
@@ -281,9 +277,13 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   link_work_.Stop(qp);
   if (entry == nullptr) return;
   entry->packets = 0;
-  entry->delivered = true;
-  entry->outcome = syndrome;
-  Waiters::Remove(qp);
+  EndWith(qp, *entry, syndrome);
+}
+
+void RemoteRequester::EndWith(Qp& qp, Inflight& entry, uint8_t syndrome) {
+  entry.delivered = true;
+  entry.outcome = syndrome;
+  Waiters::Remove(qp);  // a WAIT behind it runs no more
   qp.send.stall = Stall::kFailed;
   Complete(qp);
 }

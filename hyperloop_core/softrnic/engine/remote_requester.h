@@ -65,6 +65,8 @@ class RemoteRequester {
   bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);
   void FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome);
   void FailSent(Qp& qp, uint8_t syndrome);
+  // Gives the WQE its error. The queue runs nothing after it.
+  void EndWith(Qp& qp, Inflight& entry, uint8_t syndrome);
   void Complete(Qp& qp);
 
   const bool deferred_;
