@@ -49,9 +49,11 @@ Outcome Scenario::Play() {
     ++faults_;
     Step();
     CheckTables();
+    CheckPromises();
   }
   if (wrong_.empty()) End();
   if (wrong_.empty() && Below(3) == 0) GoOnByForce();
+  CheckPromises();
   return {wrong_, history_.acknowledged(), faults_, 0, 0};
 }
 

@@ -110,6 +110,7 @@ class Trial {
   // The tables that the log may name, as far as each replica holds them.
   std::set<uint64_t> HeldByAll() const;
   void CheckTables();
+  void CheckPromises();
   // Somebody opens the group by replicas that it no longer has, or never had.
   void TryFormerSet();
   void MustNotServe(const ReplicaList& list, bool leaves_out);

@@ -113,4 +113,8 @@ void Trial::CheckTables() {
           ", which too few of them do");
 }
 
+void Trial::CheckPromises() {
+  if (const std::string& broken = world_.promises().broken(); !broken.empty()) Wrong(broken);
+}
+
 }  // namespace hyperloop::simulation

@@ -139,6 +139,10 @@ void World::Start(int replica) {
        .pool = PoolOf(name),
        .size = region_size_,
        .gate = [this](const control::BodyUnion& request) { return FateOf(request); },
+       .witness =
+           [this, name, process = own.process](const auto& request, const auto& reply) {
+             if (!IsDead(process)) promises_.Note(name, request, reply);
+           },
        .power = &fabric_.power(name),
        .port = own.port,
        .durable = own.durable.has_value() ? &*own.durable : nullptr,
@@ -236,6 +240,7 @@ void World::LosePool(int replica) {
   std::filesystem::remove_all(FilesOf(NameOf(replica)));
   At(replica).durable.reset();
   At(replica).page.clear();
+  promises_.Forget(NameOf(replica));
 }
 
 test::EmbeddedReplica::Fate World::FateOf(const control::BodyUnion& request) {

@@ -27,6 +27,7 @@
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/survivors.h"
 #include "simulation/fabric.h"
+#include "simulation/promises.h"
 #include "simulation/replica_sets.h"
 #include "simulation/scheduler.h"
 #include "support/embedded_replica.h"
@@ -119,6 +120,7 @@ class World {
   void LoseMessages(const Loss& loss) { losses_ = {true, false, loss}; }
   bool lost() const { return losses_.begun; }  // whether one was lost since
   void LoseNone() { losses_ = {}; }
+  const Promises& promises() const { return promises_; }  // of the replicas
 
   // --- what an operator does (world_tools.cc)
   // Proposes a replica to the group that this one is in.
@@ -213,6 +215,7 @@ class World {
   const int first_count_;
   std::vector<Replica> replicas_;
   Losses losses_;
+  Promises promises_;
   uint64_t pools_lost_ = 0;
   std::set<uint64_t> dead_;  // processes
   std::vector<std::thread> graves_;

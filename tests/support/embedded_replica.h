@@ -48,6 +48,8 @@ class EmbeddedReplica {
   // once; in the first case the node does not see the request.
   enum class Fate { kHandled, kRequestLost, kReplyLost };
   using Gate = std::function<Fate(const control::BodyUnion& request)>;
+  using Witness =
+      std::function<void(const control::BodyUnion& request, const control::BodyUnion& reply)>;
 
   // What the host has of a pool that outlived its process: bytes that are not durable yet differ
   // from the pool's.
@@ -61,6 +63,7 @@ class EmbeddedReplica {
     std::string pool;  // its path; the pool is made if there is none
     uint64_t size = 0;
     Gate gate;
+    Witness witness = nullptr;  // sees each answer of the node, even if it is lost; null: none
     softrnic::PersistenceModel* power = nullptr;  // the model that the RNIC's engine has, or null
     uint16_t port = 0;                            // where to listen; 0: at any free port
     // With a model: of the process that had the pool before; null: all of it.
@@ -79,6 +82,7 @@ class EmbeddedReplica {
   static Result<std::unique_ptr<EmbeddedReplica>> Start(Options options) {
     std::unique_ptr<EmbeddedReplica> replica(new EmbeddedReplica);
     replica->gate_ = std::move(options.gate);
+    replica->witness_ = std::move(options.witness);
     softrnic::PersistenceModel* const power = options.power;
     const Durable* const durable = options.durable;
     auto opened = Pool::Open(options.pool);
@@ -165,6 +169,7 @@ class EmbeddedReplica {
   control::BodyUnion Handle(const control::BodyUnion& request) {
     control::BodyUnion reply = node_->Handle(request);
     if (bulk_ != nullptr) bulk_->Publish(node_->state());
+    if (witness_ != nullptr) witness_(request, reply);
     return reply;
   }
 
@@ -191,6 +196,7 @@ class EmbeddedReplica {
   }
 
   Gate gate_;
+  Witness witness_;
   softrnic::PersistenceModel* power_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::optional<IdleScrub> scrub_;
