@@ -1,5 +1,6 @@
 // Promises: a replica that grants an epoch to an owner (SealRequest, control.fbs) serves no older
-// epoch from then on, and no other owner in this one. Requests and answers show whether it does.
+// epoch from then on, and no other owner in this one. Its answers on the control plane show whether
+// it does.
 #pragma once
 
 #include <cstdint>

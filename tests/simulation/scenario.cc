@@ -106,7 +106,8 @@ void Scenario::AwaitTables() {
     const auto differs = [this, each] {
       return world_.FilesOfReplica(each) != primary_->ListedTables();
     };
-    // Twice: a table that was given up on its way may arrive after a look. It is dropped then.
+    // Two looks must agree: a table that was given up on its way may arrive after the first one. It
+    // is dropped then.
     for (int looks = 1; differs() || differs(); ++looks) {
       if (looks > kMostOpens) {
         Wrong(World::NameOf(each) + " does not hold just the group's tables");
