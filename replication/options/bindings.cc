@@ -24,7 +24,7 @@ Status ParseDirectory(std::string_view text, std::string* directory) {
   if (std::find(path.begin(), path.end(), "..") != path.end())
     return InvalidArgument("the directory must be written without \"..\"");
   std::string normal = path.lexically_normal();
-  if (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+  while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
   if (normal == "/") return InvalidArgument("/ cannot be bound, only a directory below it");
   *directory = std::move(normal);
   return Status::Ok();

@@ -65,6 +65,7 @@ TEST(BindingsTest, WhatIsNoBindingIsSaid) {
   refused("db=" + uri, "must begin with /");
   refused("/a/../b=" + uri, "without \"..\"");
   refused("/=" + uri, "/ cannot be bound");
+  refused("///=" + uri, "/ cannot be bound");
   refused("/a=" + uri + ";/a/=" + uri, "/a is bound twice");
 }
 

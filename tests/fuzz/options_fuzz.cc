@@ -185,6 +185,7 @@ std::vector<Input> Seeds() {
       Seed(kBindings, "/a=hyperloop://h:1;/a/=hyperloop://h:2"),
       Seed(kBindings, "/a/../b=hyperloop://h:1"),
       Seed(kBindings, "/=hyperloop://h:1;a=hyperloop://h:1;/b"),
+      Seed(kBindings, "///=hyperloop://h:1"),
   };
   StoreOptions options;
   options.replicas = {"h1:1", "h2:2", "[fe80::1]:3"};
