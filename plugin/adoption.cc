@@ -1,6 +1,5 @@
 #include "adoption.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <map>
 #include <memory>
 
-#include "hyperloop/core/unique_fd.h"
 #include "import.h"
 #include "local_files.h"
 #include "paths.h"
@@ -134,14 +132,6 @@ Status CheckReadable(const std::string& path) {
   return FromErrno(errno, "cannot read " + path);
 }
 
-// A crash must not lose on the primary what the group takes for finished. The file may be one that
-// this process may only read.
-Status SyncFile(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file || ::fsync(file.get()) != 0) return FromErrno(errno, "cannot sync " + path);
-  return Status::Ok();
-}
-
 // kNoSpace: an empty group does not take the directory's logs, or so many files.
 Status CheckRoom(FileSystem& fs, const std::string& directory, const Parts& parts,
                  const GroupRoom& room) {
@@ -232,7 +222,7 @@ class Adoption {
     return SyncDirectory(fs_, bound_.directory());
   }
   Status ListOne(const std::string& name) {
-    HL_RETURN_IF_ERROR(SyncFile(Path(name)));
+    HL_RETURN_IF_ERROR(SyncLocal(Path(name)));
     HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs_, Path(name), name));
     const auto listed = listed_.find(name);
     return listed != listed_.end() && listed->second == file ? Status::Ok() : bound_.ListFile(file);

@@ -6,7 +6,10 @@
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/utilities/backup_engine.h>
 #include <rocksdb/utilities/checkpoint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -22,9 +25,22 @@ using rocksdb::DB;
 using rocksdb::Options;
 using rocksdb::ReadOptions;
 using rocksdb::WriteOptions;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+
+// While one lives, it is called before each fsync of the code that is linked into this program,
+// with the file's path. False makes the fsync fail.
+class FsyncHook {
+ public:
+  explicit FsyncHook(std::function<bool(const std::string& path)> call) { now = std::move(call); }
+  ~FsyncHook() { now = nullptr; }
+  FsyncHook(const FsyncHook&) = delete;
+  FsyncHook& operator=(const FsyncHook&) = delete;
+
+  static inline std::function<bool(const std::string& path)> now;
+};
 
 std::string Key(int i) { return "key" + std::to_string(100000 + i); }
 
@@ -409,6 +425,54 @@ class Watched final : public rocksdb::FileSystemWrapper {
   };
 };
 
+// Whoever wrote the table may not have fsynced it. RocksDB fsyncs what it ingests, but not the
+// tables of a column family that it imports.
+TEST_F(FileSystemTest, ATableThatIsLinkedOrRenamedIsFsyncedBeforeItIsListed) {
+  fs_ = MakeFileSystem(MakeStoreOptions());
+  std::filesystem::create_directories(directory_);
+  const rocksdb::IOOptions io;
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", io, &lock, nullptr));
+  std::unique_ptr<rocksdb::FSWritableFile> manifest;
+  ASSERT_OK(fs_->NewWritableFile(directory_ + "/MANIFEST-000804", rocksdb::FileOptions(), &manifest,
+                                 nullptr));
+  const std::string outside = root_ + "/outside";
+  const auto make_table = [&] {
+    WriteLocal(outside, "table");
+    std::filesystem::permissions(outside, std::filesystem::perms::owner_read);
+  };
+  bool fails = false;
+  std::vector<std::string> synced;
+  const FsyncHook hook([&](const std::string& path) {
+    if (!path.ends_with(".sst")) return true;
+    const std::string name = std::filesystem::path(path).filename();
+    EXPECT_EQ(group_->ListedFiles().count(name), 0u) << name;
+    if (!fails) synced.push_back(name);
+    return !fails;
+  });
+  make_table();
+  EXPECT_OK(fs_->LinkFile(outside, directory_ + "/000801.sst", io, nullptr));
+  EXPECT_OK(fs_->RenameFile(outside, directory_ + "/000802.sst", io, nullptr));
+  EXPECT_THAT(synced, ElementsAre("000801.sst", "000802.sst"));
+
+  // It is listed when that has succeeded, before the MANIFEST names it.
+  make_table();
+  fails = true;
+  EXPECT_THAT(fs_->LinkFile(outside, directory_ + "/000803.sst", io, nullptr),
+              StatusIs(rocksdb::Status::kIOError));
+  EXPECT_THAT(manifest->Append("record", io, nullptr), StatusIs(rocksdb::Status::kIOError));
+  EXPECT_EQ(group_->ListedFiles().count("000803.sst"), 0u);
+  fails = false;
+  manifest.reset();
+  ASSERT_OK(fs_->NewWritableFile(directory_ + "/MANIFEST-000805", rocksdb::FileOptions(), &manifest,
+                                 nullptr));
+  EXPECT_OK(manifest->Append("record", io, nullptr));
+  EXPECT_THAT(synced, ElementsAre("000801.sst", "000802.sst", "000803.sst"));
+  EXPECT_EQ(group_->ListedFiles().count("000803.sst"), 1u);
+  manifest.reset();
+  EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));
+}
+
 // RocksDB deletes the table of a flush whose Close failed, while another thread may be changing the
 // MANIFEST. A file that is listed and does not exist would be waited for.
 TEST_F(FileSystemTest, AFileThatIsRemovedMeanwhileIsNotListed) {
@@ -555,5 +619,19 @@ TEST_F(FileSystemTest, ReusedLogsAreNewFiles) {
               StatusIs(rocksdb::Status::kNotSupported));
 }
 
+bool MayFsync(int fd) {
+  if (!FsyncHook::now ||
+      FsyncHook::now(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd))))
+    return true;
+  errno = EIO;
+  return false;
+}
+
 }  // namespace
 }  // namespace hyperloop::plugin::testing
+
+// This replaces the C library's function for the code that is linked into this program.
+extern "C" int fsync(int fd) {
+  if (!hyperloop::plugin::testing::MayFsync(fd)) return -1;
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}

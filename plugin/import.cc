@@ -33,7 +33,13 @@ Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::str
   bool is_directory = false;
   HL_RETURN_IF_ERROR(FromIOStatus(fs.IsDirectory(path, IOOptions(), &is_directory, nullptr),
                                   "cannot look up " + path));
-  return is_directory ? Status::Ok() : ListLocal(fs, bound, path, name);
+  if (is_directory) return Status::Ok();
+  // Whoever wrote the file may not have fsynced it.
+  if (Status synced = SyncLocal(path); !synced.ok()) {
+    if (synced.code() != Code::kNotFound) bound.NoteUnlisted(name);
+    return synced;
+  }
+  return ListLocal(fs, bound, path, name);
 }
 
 Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
@@ -46,12 +52,16 @@ Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::stri
 
 Status ListUnlisted(rocksdb::FileSystem& fs, BoundDirectory& bound) {
   for (const std::string& name : bound.Unlisted()) {
-    const Result<WholeFile> file = Describe(fs, bound.directory() + "/" + name, name);
+    const std::string path = bound.directory() + "/" + name;
+    const Result<WholeFile> file = Describe(fs, path, name);
     if (file.status().code() == Code::kNotFound) {
       bound.NoteListed(name);  // it was deleted, and there is nothing to list
       continue;
     }
-    const Status listed = file.ok() ? bound.ListIfUnlisted(*file) : file.status();
+    Status listed = file.status();
+    if (listed.ok()) listed = SyncLocal(path);
+    // A file that was deleted since is no longer one of Unlisted.
+    if (listed.ok() || listed.code() == Code::kNotFound) listed = bound.ListIfUnlisted(*file);
     HL_RETURN_IF_ERROR(listed.WithContext("cannot list " + name + " in the group"));
   }
   return Status::Ok();

@@ -14,15 +14,15 @@ namespace hyperloop::plugin {
 // durable on every replica.
 Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                  const std::string& name);
-// Lists the finished local file `path` in the group under `name`, which sends it to the replicas.
-// Does nothing for a directory.
+// Fsyncs the finished local file `path`, and lists it in the group under `name`, which sends it to
+// the replicas. Does nothing for a directory.
 Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                   const std::string& name);
-// The same for what is no directory. kNotFound: there is no such file.
+// The same for a file that is fsynced already. kNotFound: there is no such file.
 Status ListLocal(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                  const std::string& name);
-// Lists the files that could not be listed before and are still there (BoundDirectory::Unlisted).
-// The error names the first of them that still cannot be listed.
+// Fsyncs and lists the files that could not be listed before and are still there
+// (BoundDirectory::Unlisted). The error names the first of them that still cannot be listed.
 Status ListUnlisted(rocksdb::FileSystem& fs, BoundDirectory& bound);
 
 }  // namespace hyperloop::plugin

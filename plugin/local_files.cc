@@ -1,11 +1,16 @@
 #include "local_files.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "hyperloop/core/unique_fd.h"
 #include "paths.h"
 #include "status.h"
 
@@ -174,6 +179,12 @@ Status SyncDirectory(FileSystem& fs, const std::string& directory) {
   HL_RETURN_IF_ERROR(FromIOStatus(fs.NewDirectory(directory, IOOptions(), &handle, nullptr),
                                   "cannot open " + directory));
   return FromIOStatus(handle->Fsync(IOOptions(), nullptr), "cannot fsync " + directory);
+}
+
+Status SyncLocal(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file || ::fsync(file.get()) != 0) return FromErrno(errno, "cannot fsync " + path);
+  return Status::Ok();
 }
 
 Result<uint64_t> SizeOf(FileSystem& fs, const std::string& path) {

@@ -23,6 +23,9 @@ Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill);
 Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
+// Fsyncs a file, which may be one that this process may only read. kNotFound: there is no such
+// file.
+Status SyncLocal(const std::string& path);
 // The file's size in bytes. kNotFound: there is no such file.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
 // What a group lists of a local file. Reads all of it. kNotFound: there is no such file.
