@@ -63,11 +63,10 @@ Status Primary::Close() {
   return store_->Close();
 }
 
-std::set<WholeFile> Primary::ListedTables() const {
+Result<std::set<WholeFile>> Primary::ListedTables() const {
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, store_->Files());
   std::set<WholeFile> listed;
-  const Result<std::vector<FileInfo>> files = store_->Files();
-  if (!files.ok()) return listed;
-  for (const FileInfo& file : *files)
+  for (const FileInfo& file : files)
     if (file.lane == Lane::kBulk) listed.insert({file.name, file.size, file.checksum});
   return listed;
 }

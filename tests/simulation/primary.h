@@ -37,8 +37,8 @@ class Primary {
   // at once; meanwhile it may take in some replicas that were left out.
   Status AppendMany(History& history);
   Status Close();
-  // The tables that the group lists.
-  std::set<WholeFile> ListedTables() const;
+  // The tables that the group lists, or why it cannot be asked.
+  Result<std::set<WholeFile>> ListedTables() const;
   // The next appends follow each other without a pause.
   void Hurry();
   // Lists a table that takes a while to send, and returns without waiting for the replicas.

@@ -104,7 +104,8 @@ void Scenario::Finish() {
 void Scenario::AwaitTables() {
   for (const int each : sets_.All()) {
     const auto differs = [this, each] {
-      return world_.FilesOfReplica(each) != primary_->ListedTables();
+      const auto listed = primary_->ListedTables();
+      return !listed.ok() || world_.FilesOfReplica(each) != *listed;
     };
     // Two looks must agree: a table that was given up on its way may arrive after the first one. It
     // is dropped then.
@@ -115,7 +116,10 @@ void Scenario::AwaitTables() {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
-    for (const WholeFile& table : primary_->ListedTables())
+    const auto listed = primary_->ListedTables();
+    if (!listed.ok())
+      return Wrong("the group does not say its tables: " + listed.status().ToString());
+    for (const WholeFile& table : *listed)
       if (!world_.HoldsSound(each, table))
         Wrong(World::NameOf(each) + " holds " + table.name + " with other bytes");
   }
