@@ -34,7 +34,8 @@ Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::str
   HL_RETURN_IF_ERROR(FromIOStatus(fs.IsDirectory(path, IOOptions(), &is_directory, nullptr),
                                   "cannot look up " + path));
   if (is_directory) return Status::Ok();
-  // Whoever wrote the file may not have fsynced it.
+  // Whoever wrote the file may not have fsynced it, and a power failure must not take from the
+  // primary what a MANIFEST names.
   if (Status synced = SyncLocal(path); !synced.ok()) {
     if (synced.code() != Code::kNotFound) bound.NoteUnlisted(name);
     return synced;
