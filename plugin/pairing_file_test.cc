@@ -1,5 +1,5 @@
-// The file HYPERLOOP of a directory: what it says to people, the formats of former releases, and how
-// it tells a copy of its directory.
+// The file HYPERLOOP of a directory: what it says to people, the formats of former releases, and
+// how it tells a copy of its directory.
 #include "pairing_file.h"
 
 #include <filesystem>
