@@ -43,12 +43,11 @@ configure_and_build() { # configure_and_build PRESET TARGET…: or everything
   configure "$preset" -DBUILD_TESTING=ON -DHYPERLOOP_FIRST_BUILD=OFF || return
   cmake --build "$(build_directory "$preset")" -j "$(build_jobs)" ${1:+--target "$@"}
 }
-# build_programs TARGET…: of the release, in the shortest time: without tests, and with less for debuggers. With precompiled
-# headers g++ 12 warns where nothing is wrong. A directory that is configured already stays as it is.
+# build_programs TARGET…: of the release, in the shortest time: without tests. With precompiled headers g++ 12 warns where
+# nothing is wrong. A directory that is configured already stays as it is.
 build_programs() {
   local directory
-  local quickly=(-DBUILD_TESTING=OFF -DHYPERLOOP_FIRST_BUILD=ON -DHYPERLOOP_WERROR=OFF
-    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG")
+  local quickly=(-DBUILD_TESTING=OFF -DHYPERLOOP_FIRST_BUILD=ON -DHYPERLOOP_WERROR=OFF)
   directory=$(build_directory release)
   if [ -f "$directory/CMakeCache.txt" ]; then quickly=(); fi
   configure release "${quickly[@]}" || return
