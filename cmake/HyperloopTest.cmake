@@ -1,8 +1,13 @@
-# hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
+# hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …
+#                [NEEDS target…] [TIMEOUT seconds] [ALONE])
 #
-# One gtest program, one ctest entry. Headers below tests/ are found by their path from there.
+# One ctest entry: the tests of those SOURCES that are named *_test.cc. Headers below tests/ are found by their path from there.
 # `ctest -L LABEL` runs one tier, of which the target tests_LABEL builds the programs; `long` is what `scripts/test --all`
 # adds. With BUILD_TESTING=OFF there are no tests, and their programs are not built.
+#
+# The tests of a folder are one program, HYPERLOOP_TEST_PROGRAM, because linking them and keeping them on the disk would
+# otherwise cost more than compiling them. A test that replaces functions of its whole program is ALONE, in a program NAME.
+# NEEDS are the programs that it starts.
 if(BUILD_TESTING)
   enable_testing()
   find_package(GTest REQUIRED)
@@ -11,6 +16,9 @@ else()
   add_library(GTest::gmock INTERFACE IMPORTED GLOBAL)
   add_library(GTest::gtest_main INTERFACE IMPORTED GLOBAL)
 endif()
+
+add_library(hyperloop_test_main STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/support/test_main.cc)
+target_link_libraries(hyperloop_test_main PUBLIC GTest::gmock GTest::gtest)
 
 # hyperloop_tier_needs(LABEL PROGRAM…): the target tests_LABEL builds them.
 function(hyperloop_tier_needs LABEL)
@@ -23,7 +31,7 @@ endfunction()
 # hyperloop_compile_as_test(NAME): what is tested is optimised as users get it. The tests themselves compile twice as fast in
 # this way.
 function(hyperloop_compile_as_test NAME)
-  target_compile_options(${NAME} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1$<SEMICOLON>-g1>)
+  target_compile_options(${NAME} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   get_target_property(sources ${NAME} SOURCES)
   list(LENGTH sources count)
   if(count GREATER 1)
@@ -31,27 +39,53 @@ function(hyperloop_compile_as_test NAME)
   endif()
 endfunction()
 
+# hyperloop_test_program(NAME): makes the program, unless a test of it came before.
+function(hyperloop_test_program NAME)
+  if(TARGET ${NAME})
+    return()
+  endif()
+  add_executable(${NAME})
+  target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${NAME} PRIVATE HYPERLOOP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${NAME} PRIVATE hyperloop_test_main)
+  hyperloop_compile_as_test(${NAME})
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests UNITY_BUILD ON)
+  if(NOT BUILD_TESTING)
+    set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
 function(hyperloop_test NAME)
-  cmake_parse_arguments(T "" "TIMEOUT" "LABEL;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "ALONE" "TIMEOUT" "LABEL;SOURCES;LIBS;NEEDS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
   if(HYPERLOOP_SANITIZE) # group_random_test takes 30 times as long under TSan
     math(EXPR T_TIMEOUT "${T_TIMEOUT} * 10")
   endif()
-  add_executable(${NAME} ${T_SOURCES})
-  target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  hyperloop_compile_as_test(${NAME})
-  target_link_libraries(${NAME} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(T_ALONE)
+    set(program ${NAME})
+  else()
+    set(program ${HYPERLOOP_TEST_PROGRAM})
+  endif()
+  hyperloop_test_program(${program})
+  target_sources(${program} PRIVATE ${T_SOURCES})
+  target_link_libraries(${program} PRIVATE ${T_LIBS})
   if(NOT BUILD_TESTING)
-    set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
+  if(T_NEEDS)
+    add_dependencies(${program} ${T_NEEDS})
+  endif()
   foreach(LABEL IN LISTS T_LABEL)
-    hyperloop_tier_needs(${LABEL} ${NAME})
+    hyperloop_tier_needs(${LABEL} ${program})
   endforeach()
-  add_test(NAME ${NAME} COMMAND ${NAME})
+  set(files ${T_SOURCES})
+  list(FILTER files INCLUDE REGEX "_test\\.cc$")
+  list(TRANSFORM files PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  list(JOIN files "," files)
+  set_property(GLOBAL PROPERTY hyperloop_command_of_${NAME} ${program} --files=${files})
+  add_test(NAME ${NAME} COMMAND ${program} --files=${files})
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib"
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_leaks.txt:print_suppressions=0"

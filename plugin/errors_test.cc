@@ -70,7 +70,7 @@ TEST(StatusMapping, CodesBecomeWhatRocksDbActsOn) {
     EXPECT_TRUE(status.IsIOError() && !status.GetRetryable() && !status.IsIOFenced())
         << status.ToString();
   }
-  EXPECT_OK(ToIOStatus(Status::Ok(), "c"));
+  EXPECT_OK(ToIOStatus(hyperloop::Status::Ok(), "c"));
   EXPECT_THAT(ToIOStatus(TimedOut("m"), "c").ToString(), HasSubstr("c: timed out: m"));
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kRegion = 4096;
+constexpr uint64_t kMemberRegion = 4096;
 
 // --- messages
 
@@ -35,7 +35,7 @@ TEST(CpuMessageTest, CarriesTheOperation) {
   op.copy = {64, 128, 32};
   op.cas = {true, 256, 1, 2, 5};
   op.flush = true;
-  const auto back = DecodeCpuMessage(EncodeCpuMessage(7, op), 7, kRegion, 3);
+  const auto back = DecodeCpuMessage(EncodeCpuMessage(7, op), 7, kMemberRegion, 3);
   ASSERT_OK(back);
   EXPECT_EQ(back->write.size, 16u);
   EXPECT_EQ(back->copy.destination, 128u);
@@ -48,19 +48,19 @@ TEST(CpuMessageTest, CarriesTheOperation) {
 TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   const CpuMessage good = EncodeCpuMessage(1, {.write = {0, 8}, .copy = {}, .cas = {}});
   const auto refused = [](CpuMessage message) {
-    const Status status = DecodeCpuMessage(message, 1, kRegion, 3).status();
+    const Status status = DecodeCpuMessage(message, 1, kMemberRegion, 3).status();
     EXPECT_THAT(status, StatusIs(Code::kCorruption));
   };
-  ASSERT_OK(DecodeCpuMessage(good, 1, kRegion, 3));
-  EXPECT_THAT(DecodeCpuMessage(good, 2, kRegion, 3), StatusIs(Code::kCorruption));
+  ASSERT_OK(DecodeCpuMessage(good, 1, kMemberRegion, 3));
+  EXPECT_THAT(DecodeCpuMessage(good, 2, kMemberRegion, 3), StatusIs(Code::kCorruption));
   CpuMessage bad = good;
-  bad.write_size = kRegion + 1;
+  bad.write_size = kMemberRegion + 1;
   refused(bad);
   bad = good;
   bad.write_offset = ~uint64_t{0};
   refused(bad);
   bad = good;
-  bad.copy_size = 8, bad.copy_source = 16, bad.copy_destination = kRegion - 4;
+  bad.copy_size = 8, bad.copy_source = 16, bad.copy_destination = kMemberRegion - 4;
   refused(bad);
   bad.copy_destination = 20;
   refused(bad);
@@ -89,7 +89,7 @@ TEST(CpuMemberTest, MakesDurableWhatAFlushCoversBeforeTheNextHopHearsOfIt) {
   Chain* chain_seen = nullptr;
   auto made = Chain::Create({.datapath = Datapath::kCpuPolling,
                              .group_size = 2,
-                             .region_size = kRegion,
+                             .region_size = kMemberRegion,
                              .persist = [&](uint32_t replica, uint64_t offset, uint64_t size) {
                                persisted.push_back({replica, offset, size});
                                if (replica == 0) {

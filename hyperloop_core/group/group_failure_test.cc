@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "group/chain_fixture.h"
+#include "group/chain_test_util.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -17,24 +17,8 @@ using testing::HasSubstr;
 
 constexpr auto kShort = std::chrono::milliseconds(120);
 
-std::unique_ptr<Chain> MakeChain(ChainOptions options) {
-  auto chain = Chain::Create(options);
-  EXPECT_OK(chain);
-  return chain.ok() ? std::move(chain).value() : nullptr;
-}
-
-Operation CopyOf(uint64_t source, uint64_t destination, uint64_t size) {
+Operation FlushedCopyOf(uint64_t source, uint64_t destination, uint64_t size) {
   return {.write = {}, .copy = {source, destination, size}, .cas = {}, .flush = true};
-}
-
-uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
-  uint64_t value;
-  std::memcpy(&value, bytes.data() + offset, sizeof(value));
-  return value;
-}
-
-void SetWord(std::span<std::byte> bytes, uint64_t offset, uint64_t value) {
-  std::memcpy(bytes.data() + offset, &value, sizeof(value));
 }
 
 // Expects that the group is broken with one of `codes`, for good, and that every call says so.
@@ -94,7 +78,7 @@ TEST_P(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
     ASSERT_OK(group.WaitAll());
     for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 0, 7);
     chain->replica(victim).region.reset();
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_OK(group.Submit(CopyOf(0, 2048 + 8 * i, 8)));
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_OK(group.Submit(FlushedCopyOf(0, 2048 + 8 * i, 8)));
     chain->Settle();
     EXPECT_EQ(Word(chain->replica_bytes(victim), 2048), 0u);
     for (uint32_t later = victim + 1; later < 3; ++later) {
@@ -253,7 +237,7 @@ TEST_P(GroupFailureTest, AMemberThatGoesMidwayLeavesNothingRunning) {
     Group& group = chain->group();
     for (uint64_t i = 0; i < 8; ++i) {
       SetWord(chain->primary_bytes(), 64 * i, i + 1);
-      Operation op = CopyOf(2048, 4096, 64);
+      Operation op = FlushedCopyOf(2048, 4096, 64);
       op.write = {64 * i, 64};
       ASSERT_OK(group.Submit(op));
     }

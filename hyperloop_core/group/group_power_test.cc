@@ -21,16 +21,10 @@ namespace hyperloop {
 namespace {
 
 using softrnic::EngineOptions;
+using test::Replay;
+using test::Seeds;
 
-constexpr uint64_t kRegion = 1024;  // so small that operations share lines and overlap
-
-std::vector<uint64_t> Seeds(uint64_t count) {
-  if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
-  if (const char* many = std::getenv("HYPERLOOP_SEEDS")) count = std::strtoull(many, nullptr, 0);
-  std::vector<uint64_t> seeds;
-  for (uint64_t seed = 1; seed <= count; ++seed) seeds.push_back(seed);
-  return seeds;
-}
+constexpr uint64_t kPowerRegion = 1024;  // so small that operations share lines and overlap
 
 // Every value that a byte of a node had, and which operation put it there.
 class NodeHistory {
@@ -122,11 +116,11 @@ class PowerRun {
     };
     chain.group_size = options.group_size != 0 ? options.group_size : 1 + Pick(3);
     chain.window = 1 + Pick(8);
-    chain.region_size = kRegion;
+    chain.region_size = kPowerRegion;
     chain_ = std::move(Chain::Create(chain)).value();
     for (std::byte& byte : chain_->primary_bytes()) byte = static_cast<std::byte>(random_());
     for (uint32_t i = 0; i < chain_->size(); ++i) {
-      std::memcpy(chain_->replica_bytes(i).data(), chain_->primary_bytes().data(), kRegion);
+      std::memcpy(chain_->replica_bytes(i).data(), chain_->primary_bytes().data(), kPowerRegion);
       const MemberInfo& member = chain_->replica(i).member->info();
       if (!options.read_up) model_.IgnoreReadsOf(member.up_qpn);
       if (!options.read_local) model_.IgnoreReadsOf(member.local_qpn);
@@ -177,7 +171,7 @@ class PowerRun {
   }
   Range PickRange() {
     const uint64_t size = 1 + Pick(Pick(3) == 0 ? 300 : 40);
-    return {Pick(kRegion - size), size};
+    return {Pick(kPowerRegion - size), size};
   }
   Operation PickOperation() {
     for (;;) {
@@ -185,9 +179,9 @@ class PowerRun {
       if (Pick(3) != 0) op.write = PickRange();
       if (Pick(2) == 0) {
         const Range from = PickRange();
-        op.copy = {from.offset, Pick(kRegion - from.size), from.size};
+        op.copy = {from.offset, Pick(kPowerRegion - from.size), from.size};
       }
-      const uint64_t word = 8 * Pick(kRegion / 8);
+      const uint64_t word = 8 * Pick(kPowerRegion / 8);
       if (Pick(3) == 0) {
         uint64_t expected = 0;
         for (uint64_t i = 8; i-- > 0;)
@@ -323,13 +317,6 @@ class PowerRun {
   bool faulted_ = false, broken_ = false;
   std::string wrong_;
 };
-
-std::string Replay(uint64_t seed) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return "replay: HYPERLOOP_SEED=" + std::to_string(seed) +
-         " build/tests/group_power_test --gtest_filter=" + test->test_suite_name() + "." +
-         test->name();
-}
 
 void ExpectDurable(uint64_t seeds, const PowerOptions& options) {
   uint64_t failures = 0, torn = 0;

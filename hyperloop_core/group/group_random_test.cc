@@ -11,22 +11,17 @@
 #include <random>
 
 #include "group/chain_fixture.h"
+#include "support/seeds.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
 
 using softrnic::EngineOptions;
+using test::Replay;
+using test::Seeds;
 
-constexpr uint64_t kRegion = 2048;  // so small that nearly everything overlaps something
-
-std::vector<uint64_t> Seeds(uint64_t count) {
-  if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
-  if (const char* many = std::getenv("HYPERLOOP_SEEDS")) count = std::strtoull(many, nullptr, 0);
-  std::vector<uint64_t> seeds;
-  for (uint64_t seed = 1; seed <= count; ++seed) seeds.push_back(seed);
-  return seeds;
-}
+constexpr uint64_t kRandomRegion = 2048;  // so small that nearly everything overlaps something
 
 struct RunOptions {
   Way datapath = Datapath::kOffload;
@@ -48,7 +43,7 @@ class Model {
   // `copies_of_primary`: with fanout replicas get the bytes that the primary copies.
   Model(uint32_t group_size, bool copies_of_primary)
       : copies_of_primary_(copies_of_primary),
-        images_(group_size + 1, std::vector<std::byte>(kRegion)) {}
+        images_(group_size + 1, std::vector<std::byte>(kRandomRegion)) {}
 
   std::vector<std::byte>& image(size_t node) { return images_[node]; }
   void Apply(const Operation& op) {
@@ -101,7 +96,7 @@ class Run {
     chain_options.group_size = options_.group_size != 0 ? options_.group_size : 1 + Pick(4);
     chain_options.window = options_.window != 0 ? options_.window : 1 + Pick(16);
     chain_options.slots = options_.slots;
-    chain_options.region_size = kRegion;
+    chain_options.region_size = kRandomRegion;
     chain_options.check_ordering = options_.check_ordering;
     chain_options.change_program = options_.change_program;
     chain_options.ack_timeout = std::chrono::seconds(20);
@@ -112,9 +107,9 @@ class Run {
     chain_ = std::move(made).value();
     model_ = std::make_unique<Model>(chain_->size(), !chain_->chained());
     everyone_ = (1u << chain_->size()) - 1;
-    for (uint64_t at = 0; at < kRegion; at += 8) Scribble({at, 8});
+    for (uint64_t at = 0; at < kRandomRegion; at += 8) Scribble({at, 8});
     for (uint32_t i = 0; i < chain_->size(); ++i) {
-      std::memcpy(chain_->replica_bytes(i).data(), chain_->primary_bytes().data(), kRegion);
+      std::memcpy(chain_->replica_bytes(i).data(), chain_->primary_bytes().data(), kRandomRegion);
       model_->image(i + 1) = model_->image(0);
     }
     for (uint64_t n = 0; n < options_.operations; ++n) {
@@ -134,7 +129,7 @@ class Run {
   uint32_t Pick(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
   Range PickRange() {
     const uint64_t size = 1 + Pick(Pick(4) == 0 ? 256 : 24);
-    return {Pick(kRegion - size), size};
+    return {Pick(kRandomRegion - size), size};
   }
   static bool Touch(const Range& a, const Range& b) {
     return a.size != 0 && b.size != 0 && a.offset < b.offset + b.size &&
@@ -146,10 +141,10 @@ class Run {
       if (Pick(2) == 0) op.write = PickRange();
       if (Pick(2) == 0) {
         const Range from = PickRange();
-        op.copy = {from.offset, Pick(kRegion - from.size), from.size};
+        op.copy = {from.offset, Pick(kRandomRegion - from.size), from.size};
       }
       if (Pick(3) == 0) {
-        const uint64_t at = 8 * Pick(kRegion / 8);
+        const uint64_t at = 8 * Pick(kRandomRegion / 8);
         uint64_t expected;
         std::memcpy(&expected, model_->image(1).data() + at, 8);
         op.cas = {true, at, Pick(4) == 0 ? random_() : expected, random_(), Pick(everyone_ + 1)};
@@ -254,7 +249,7 @@ class Run {
     for (size_t node = 0; node <= chain_->size(); ++node) {
       const auto bytes = node == 0 ? chain_->primary_bytes()
                                    : chain_->replica_bytes(static_cast<uint32_t>(node - 1));
-      for (uint64_t i = 0; i < kRegion; ++i) {
+      for (uint64_t i = 0; i < kRandomRegion; ++i) {
         if (bytes[i] == model_->image(node)[i]) continue;
         return (node == 0 ? std::string("the primary") : "replica " + std::to_string(node - 1)) +
                " differs at offset " + std::to_string(i);
@@ -274,13 +269,6 @@ class Run {
   uint32_t idle_ = 0;
   bool stuck_ = false;
 };
-
-std::string Replay(uint64_t seed) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return "replay: HYPERLOOP_SEED=" + std::to_string(seed) +
-         " build/tests/group_random_test --gtest_filter=" + test->test_suite_name() + "." +
-         test->name();
-}
 
 void ExpectSerial(uint64_t seeds, const RunOptions& options) {
   for (const uint64_t seed : Seeds(seeds)) {
@@ -374,7 +362,7 @@ TEST_P(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
     options.engine.seed = seed;
     options.group_size = 1;
     options.window = 33;  // 128 slots, a READ every 64 operations, and 66 blocks under way
-    options.region_size = kRegion;
+    options.region_size = kRandomRegion;
     auto chain = Chain::Create(options);
     ASSERT_OK(chain);
     for (uint64_t n = 0; n < 1000; ++n) {
@@ -398,7 +386,7 @@ TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
     options.engine.defer_delivery = true;
     options.engine.seed = seed;
     options.group_size = 1;
-    options.region_size = kRegion;
+    options.region_size = kRandomRegion;
     auto chain = Chain::Create(options);
     ASSERT_OK(chain);
     Group& group = (*chain)->group();

@@ -7,25 +7,13 @@
 #include <array>
 #include <cstring>
 
-#include "group/chain_fixture.h"
+#include "group/chain_test_util.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
 
 using testing::HasSubstr;
-
-std::unique_ptr<Chain> MakeChain(const ChainOptions& options) {
-  auto chain = Chain::Create(options);
-  EXPECT_OK(chain);
-  return chain.ok() ? std::move(chain).value() : nullptr;
-}
-
-uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
-  uint64_t value;
-  std::memcpy(&value, bytes.data() + offset, sizeof(value));
-  return value;
-}
 
 void Fill(std::span<std::byte> bytes, uint64_t offset, uint64_t size, uint8_t first) {
   for (uint64_t i = 0; i < size; ++i) bytes[offset + i] = static_cast<std::byte>(first + i * 7);

@@ -5,17 +5,11 @@
 #include <cstring>
 #include <random>
 
-#include "group/chain_fixture.h"
+#include "group/chain_test_util.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
-
-uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
-  uint64_t value;
-  std::memcpy(&value, bytes.data() + offset, sizeof(value));
-  return value;
-}
 
 class GroupThreadTest : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Datapaths, GroupThreadTest, testing::ValuesIn(kWays),

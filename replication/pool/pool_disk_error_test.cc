@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kRegion = 4u << 20;
+constexpr uint64_t kBadDiskRegion = 4u << 20;
 constexpr uint64_t kAt = 1u << 20, kElsewhere = 2u << 20;
 
 class DiskErrorTest : public testing::Test {
@@ -26,7 +26,7 @@ class DiskErrorTest : public testing::Test {
   void SetUp() override {
     if (!disk_.usable()) GTEST_SKIP() << "no loop device: this needs root";
     path_ = disk_.path() + "/a.pool";
-    auto pool = Pool::Create(path_, kRegion);
+    auto pool = Pool::Create(path_, kBadDiskRegion);
     ASSERT_OK(pool);
     pool_ = std::move(pool).value();
     ASSERT_EQ(pool_->media().kind(), MediaKind(rnic::Media::kFile));
@@ -63,7 +63,7 @@ TEST_F(DiskErrorTest, AFailedWriteIsNotForgotten) {
     EXPECT_THAT(again.message(), HasSubstr(path_));
     EXPECT_THAT(again.message(), HasSubstr("start"));
   }
-  EXPECT_THAT(pool_->media().Persist(pool_->region().data(), kRegion),
+  EXPECT_THAT(pool_->media().Persist(pool_->region().data(), kBadDiskRegion),
               StatusIs(Code::kUnavailable));
 }
 
@@ -84,19 +84,19 @@ TEST_F(DiskErrorTest, WhoeverOpensAPoolAfterwardsSeesWhatTheDiskHolds) {
 // An RNIC daemon maps the file for a moment longer than the process that ended.
 TEST_F(DiskErrorTest, OpeningWaitsUntilNobodyElseMapsThePool) {
   const auto mapping =
-      static_cast<char*>(mmap(nullptr, kRegion, PROT_READ | PROT_WRITE, MAP_SHARED, pool_->fd(),
-                              static_cast<off_t>(pool_->region_file_offset())));
+      static_cast<char*>(mmap(nullptr, kBadDiskRegion, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              pool_->fd(), static_cast<off_t>(pool_->region_file_offset())));
   ASSERT_NE(mapping, MAP_FAILED);
   ASSERT_TRUE(disk_.Fail());
   std::memcpy(mapping + kElsewhere, "lost", 4);
-  ASSERT_THAT(pool_->media().Persist(pool_->region().data(), kRegion),
+  ASSERT_THAT(pool_->media().Persist(pool_->region().data(), kBadDiskRegion),
               StatusIs(Code::kUnavailable));
   disk_.Work();
   pool_.reset();
   const Status refused = Pool::Open(path_).status();
   EXPECT_THAT(refused, StatusIs(Code::kBusy));
   EXPECT_THAT(refused.message(), HasSubstr(path_));
-  std::thread unmaps([&] { munmap(mapping, kRegion); });
+  std::thread unmaps([&] { munmap(mapping, kBadDiskRegion); });
   Reopen();
   unmaps.join();
   EXPECT_EQ(Text(kElsewhere, 4), std::string(4, '\0'));

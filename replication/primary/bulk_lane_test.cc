@@ -24,7 +24,7 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr seconds kLong{30};  // longer than any of it takes
+constexpr seconds kLongWait{30};  // longer than any of it takes
 
 // A replica's store, whose calls fail or wait as the test says.
 class FakeReplica {
@@ -148,7 +148,7 @@ class BulkLaneTest : public ::testing::Test {
 
   // The error of a wait for the files, once it gives this reason, or that of 30 s later.
   Status AwaitRefusal(std::string_view reason) {
-    const auto until = std::chrono::steady_clock::now() + kLong;
+    const auto until = std::chrono::steady_clock::now() + kLongWait;
     Status refused;
     do {
       refused = lane_->Await(milliseconds(1));
@@ -184,7 +184,7 @@ class BulkLaneTest : public ::testing::Test {
     std::vector<BulkLane::Target> targets(replicas_.size());
     for (size_t i = 0; i < count; ++i) targets[i].connect = replicas_[i]->connect();
     lane_->SetTargets(std::move(targets));
-    ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
+    ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
     lane_.reset();
     Begin();
     SetListed();
@@ -246,7 +246,7 @@ TEST_F(BulkLaneTest, EveryReplicaHoldsWhatIsListed) {
   const WholeFile table = Make("000007.sst", "more than one piece"), empty = Make("e.sst", "");
   List(table);
   List(empty);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(table, empty));
 }
@@ -256,19 +256,19 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
   const WholeFile old = Make("000007.sst", "old"), other = Make("000008.sst", "other");
   List(old);
   List(other);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   const WholeFile fresh = Make("000007.sst", "new bytes");
   Remove("000008.sst");
   List(fresh);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   lane_.reset();  // the thread finishes its step; the next lane asks what is there
   Begin();
   SetListed();
   Aim();
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   const WholeFile last = Make("000009.sst", "l");
   List(last);  // it is sent after the others are dropped
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
 }
@@ -281,11 +281,11 @@ TEST_F(BulkLaneTest, WhatAReplicaSetAsideIsSentAgainThoughNothingElseIsToSend) {
   const WholeFile table = Make("000007.sst", "table"), other = Make("000008.sst", "other");
   List(table);
   List(other);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   replicas_[1]->SetAside(table);
   EXPECT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().size() == 2; }));
   EXPECT_THAT(replicas_[1]->Finished(), testing::UnorderedElementsAre(table, other));
-  EXPECT_OK(lane_->Await(kLong));
+  EXPECT_OK(lane_->Await(kLongWait));
 }
 
 TEST_F(BulkLaneTest, AReplicaThatDoesNotListAgainStillHoldsWhatItHeld) {
@@ -294,7 +294,7 @@ TEST_F(BulkLaneTest, AReplicaThatDoesNotListAgainStillHoldsWhatItHeld) {
   Begin();
   Aim();
   List(Make("000007.sst", "table"));
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   replicas_[0]->StopAt(1);
   replicas_[0]->AwaitStopped();
   EXPECT_OK(lane_->Await(milliseconds(1)));
@@ -315,7 +315,7 @@ TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
               StatusIs(Code::kUnavailable, AllOf(HasSubstr("replica0 lacks 1 files"),
                                                  HasSubstr("hyperloopctl status"))));
   replicas_[0]->Fail({});
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_EQ(replicas_[0]->bytes(), 40u) << "a piece was sent twice";
   EXPECT_THAT(replicas_[0]->Finished(), testing::ElementsAre(table));
 }
@@ -324,11 +324,11 @@ TEST_F(BulkLaneTest, AnAcknowledgementEndsWithTheReplicaThatGaveIt) {
   Aim();
   const WholeFile table = Make("000007.sst", "bytes");
   List(table);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   // Another replica, empty, under the same name.
   std::filesystem::remove_all(base_ + "/replica1");
   Aim();
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
 }
 
@@ -360,7 +360,7 @@ TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
   Aim();
   std::atomic<bool> done{false};
   std::thread waits([&] {
-    EXPECT_OK(lane_->Await(kLong));
+    EXPECT_OK(lane_->Await(kLongWait));
     done = true;
   });
   Remove("000007.sst");
@@ -377,7 +377,7 @@ TEST_F(BulkLaneTest, OneSlowReplicaKeepsTheOtherFromNothing) {
   while (replicas_[1]->Finished().empty()) std::this_thread::yield();
   EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("replica0")));
   replicas_[0]->Go();
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
 }
 
 TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
@@ -386,14 +386,14 @@ TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
   std::vector<BulkLane::Target> targets(2);
   targets[0].connect = replicas_[0]->connect();
   lane_->SetTargets(std::move(targets));
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   replicas_[1]->StopAt(1);
   Aim();
   replicas_[1]->AwaitStopped();
-  ASSERT_OK(lane_->Await(kLong)) << "it is back, but has nothing yet";
+  ASSERT_OK(lane_->Await(kLongWait)) << "it is back, but has nothing yet";
   EXPECT_THAT(replicas_[1]->Finished(), testing::IsEmpty());
   replicas_[1]->Go();
-  ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
   EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
   replicas_[1]->FailPuts(NoSpace("the disk is full"));
   List(Make("000008.sst", "bytes"));
@@ -407,14 +407,14 @@ TEST_F(BulkLaneTest, AReplicaThatLacksFilesAtTheBeginningIsNotWaitedForUntilItHa
   List(Make("000007.sst", "bytes"));
   ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(2));
   StopPuts(std::array<size_t, 1>{2});
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   const WholeFile table = Make("000008.sst", "more bytes");
   List(table);
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_THAT(replicas_[1]->Finished(), testing::Contains(table)) << "it had all, and counts";
   EXPECT_THAT(replicas_[2]->Finished(), testing::IsEmpty());
   replicas_[2]->Go();
-  ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
   replicas_[2]->FailPuts(NoSpace("the disk is full"));
   List(Make("000009.sst", "bytes"));
   EXPECT_THAT(AwaitRefusal("replica2"), StatusIs(Code::kUnavailable, HasSubstr("replica2")))
@@ -429,7 +429,7 @@ TEST_F(BulkLaneTest, IfTooFewHoldAllFilesTheOthersAreWaitedForUntilEnoughDo) {
   StopPuts(std::array<size_t, 2>{1, 2});
   EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("lacks")));
   replicas_[1]->Go();
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_THAT(replicas_[2]->Finished(), testing::IsEmpty());
 }
 
@@ -458,7 +458,7 @@ TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
       StatusIs(Code::kUnavailable, AllOf(HasSubstr("replica1 lacks 1 files"),
                                          HasSubstr("the disk is full"), HasSubstr("make room"))));
   replicas_[1]->FailPuts({});
-  ASSERT_OK(lane_->Await(kLong));
+  ASSERT_OK(lane_->Await(kLongWait));
 }
 
 // Another primary has sealed the replica, so there is nothing to wait for.
@@ -466,15 +466,15 @@ TEST_F(BulkLaneTest, AReplicaThatRefusesAFormerOwnerEndsTheWait) {
   List(Make("000007.sst", "bytes"));
   for (const auto& each : replicas_) each->FailPuts(Fenced("epoch 2 is not the installed one"));
   Aim();
-  EXPECT_THAT(lane_->Await(kLong), StatusIs(Code::kUnavailable, HasSubstr("epoch 2")));
+  EXPECT_THAT(lane_->Await(kLongWait), StatusIs(Code::kUnavailable, HasSubstr("epoch 2")));
 }
 
 TEST_F(BulkLaneTest, TheWaitEndsWhenItsLimitIsOverOrItIsInterrupted) {
   List(Make("000007.sst", "bytes"));
-  EXPECT_THAT(lane_->Await(kLong, milliseconds(1)), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(lane_->Await(kLongWait, milliseconds(1)), StatusIs(Code::kUnavailable));
   std::atomic<bool> done{false};
   std::thread waits([&] {
-    EXPECT_THAT(lane_->Await(kLong), StatusIs(Code::kUnavailable));
+    EXPECT_THAT(lane_->Await(kLongWait), StatusIs(Code::kUnavailable));
     done = true;
   });
   while (!done) lane_->Interrupt();

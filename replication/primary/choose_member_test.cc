@@ -11,8 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-MemberContent Member(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,
-                     const char* error = "") {
+MemberContent ContentOf(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,
+                        const char* error = "") {
   MemberContent member{name, {}};
   member.content.installed_epoch = installed;
   member.content.last_seq = last;
@@ -23,16 +23,17 @@ MemberContent Member(const char* name, uint64_t installed, uint64_t last, uint64
 
 TEST(ChooseTest, NewestInstalledEpochBeatsALongerTail) {
   // r0 kept an unacknowledged tail of an epoch that r1 and r2 have left behind.
-  const std::vector<MemberContent> members = {Member("r0", 1, 150), Member("r1", 2, 100),
-                                              Member("r2", 2, 99)};
+  const std::vector<MemberContent> members = {ContentOf("r0", 1, 150), ContentOf("r1", 2, 100),
+                                              ContentOf("r2", 2, 99)};
   const auto choice = ChooseMember(members, false);
   ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 1u);
 }
 
 TEST(ChooseTest, LongestSoundLogWins) {
-  const std::vector<MemberContent> members = {Member("r0", 2, 120, 85, "record 90 fails"),
-                                              Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
+  const std::vector<MemberContent> members = {ContentOf("r0", 2, 120, 85, "record 90 fails"),
+                                              ContentOf("r1", 2, 100, 80),
+                                              ContentOf("r2", 2, 110, 90)};
   const auto choice = ChooseMember(members, false);
   ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 2u);
@@ -41,8 +42,8 @@ TEST(ChooseTest, LongestSoundLogWins) {
 
 // The member with less damage wins a tie, whatever its position.
 TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
-  std::vector<MemberContent> members = {Member("r0", 2, 100, 80), Member("r1", 2, 100, 80),
-                                        Member("r2", 2, 100, 80)};
+  std::vector<MemberContent> members = {ContentOf("r0", 2, 100, 80), ContentOf("r1", 2, 100, 80),
+                                        ContentOf("r2", 2, 100, 80)};
   members[0].content.damage = {"extent 7"};
   members[2].content.damage = {"extent 1", "extent 2"};
   ASSERT_OK(ChooseMember(members, false));
@@ -55,8 +56,8 @@ TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
 }
 
 TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
-  std::vector<MemberContent> members = {Member("r0", 2, 0, 100, "record 90 fails"),
-                                        Member("r1", 2, 99, 80)};
+  std::vector<MemberContent> members = {ContentOf("r0", 2, 0, 100, "record 90 fails"),
+                                        ContentOf("r1", 2, 99, 80)};
   const Status refused = ChooseMember(members, false).status();
   EXPECT_THAT(refused, StatusIs(Code::kCorruption));
   EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("record 100 was acknowledged"),
@@ -66,43 +67,45 @@ TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
   EXPECT_EQ(ChooseMember(members, false)->index, 1u);
   EXPECT_EQ(ChooseMember(members, false)->known_acked, 100u);
   // The log must also reach records that a member of an older epoch knows to be acknowledged.
-  members[0] = Member("r0", 1, 110, 105);
+  members[0] = ContentOf("r0", 1, 110, 105);
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
 }
 
 // Whoever installed the newest epoch had made all its members equal before, and wrote nothing.
 TEST(ChooseTest, AnUnservedEpochWithoutASoundLogGivesWayToTheOneBefore) {
-  std::vector<MemberContent> members = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 2, 70, 60),
-                                        Member("r2", 1, 90, 60)};
+  std::vector<MemberContent> members = {ContentOf("r0", 3, 0, 0, "damaged"),
+                                        ContentOf("r1", 2, 70, 60), ContentOf("r2", 1, 90, 60)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
   const auto choice = ChooseMember(members, true);
   ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 1u);
   members[0].content.acked_seq = 71;
   EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
-  members[0] = Member("r0", 3, 65, 60);
+  members[0] = ContentOf("r0", 3, 65, 60);
   EXPECT_EQ(ChooseMember(members, true)->index, 0u);
   // A member that was left out holds a tail that was never acknowledged.
-  members = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 1, 70, 60), Member("r2", 1, 90, 60)};
+  members = {ContentOf("r0", 3, 0, 0, "damaged"), ContentOf("r1", 1, 70, 60),
+             ContentOf("r2", 1, 90, 60)};
   members[2].joins = true;
   EXPECT_EQ(ChooseMember(members, true)->index, 1u);
   members[1].joins = true;
   EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
-  const std::vector<MemberContent> lone = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 0, 0)};
+  const std::vector<MemberContent> lone = {ContentOf("r0", 3, 0, 0, "damaged"),
+                                           ContentOf("r1", 0, 0)};
   EXPECT_THAT(ChooseMember(lone, true), StatusIs(Code::kCorruption));
 }
 
 // The last record of r0's log is damaged. The taking that installed epoch 3 there, and not at r1,
 // had made both logs equal before.
 TEST(ChooseTest, AnUnservedEpochGivesWayToALongerLogThatIsKnownToBeKept) {
-  std::vector<MemberContent> members = {Member("r0", 3, 82, 82), Member("r1", 2, 83, 83)};
+  std::vector<MemberContent> members = {ContentOf("r0", 3, 82, 82), ContentOf("r1", 2, 83, 83)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
   const auto choice = ChooseMember(members, true);
   ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 1u);
   EXPECT_EQ(choice->known_acked, 83u);
   // It must reach all that anybody knows to be acknowledged, be sound, and not join.
-  members.push_back(Member("r2", 1, 70, 70));
+  members.push_back(ContentOf("r2", 1, 70, 70));
   members[2].content.acked_seq = 84;
   EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
   members.pop_back();
@@ -114,8 +117,8 @@ TEST(ChooseTest, AnUnservedEpochGivesWayToALongerLogThatIsKnownToBeKept) {
 }
 
 TEST(ChooseTest, SourcesThatAreEqualComeFirst) {
-  std::vector<MemberContent> members = {Member("r0", 1, 100), Member("r1", 2, 100),
-                                        Member("r2", 2, 100), Member("r3", 2, 100)};
+  std::vector<MemberContent> members = {ContentOf("r0", 1, 100), ContentOf("r1", 2, 100),
+                                        ContentOf("r2", 2, 100), ContentOf("r3", 2, 100)};
   members[1].content.executed_seq = 40;
   members[2].content.executed_seq = members[3].content.executed_seq = 50;
   const SourceOrder order = SourcesFor({3, 0}, members);
@@ -125,16 +128,16 @@ TEST(ChooseTest, SourcesThatAreEqualComeFirst) {
 
 // What they executed may not be in the chosen log.
 TEST(ChooseTest, LongerAndDamagedLogsAreCut) {
-  const std::vector<MemberContent> members = {Member("r0", 2, 100), Member("r1", 1, 101),
-                                              Member("r2", 1, 99), Member("r3", 2, 0, 0, "damaged"),
-                                              Member("r4", 2, 100)};
+  const std::vector<MemberContent> members = {
+      ContentOf("r0", 2, 100), ContentOf("r1", 1, 101), ContentOf("r2", 1, 99),
+      ContentOf("r3", 2, 0, 0, "damaged"), ContentOf("r4", 2, 100)};
   EXPECT_EQ(CutLogs({0, 0}, members), (std::vector<bool>{false, true, false, true, false}));
 }
 
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
-  std::vector<MemberContent> members = {Member("r0", 2, 80, 95)};
+  std::vector<MemberContent> members = {ContentOf("r0", 2, 80, 95)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
-  members = {Member("r0", 2, 0, 0, "damaged"), Member("r1", 1, 70)};
+  members = {ContentOf("r0", 2, 0, 0, "damaged"), ContentOf("r1", 1, 70)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption, HasSubstr("r0: damaged")));
 }
 

@@ -63,8 +63,8 @@ TEST(PeriodicThread, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
 }
 
 // A member whose RNIC runs on a thread, or not at all, and access to its heartbeat word.
-struct Member {
-  explicit Member(bool runs) {
+struct BeatingMember {
+  explicit BeatingMember(bool runs) {
     EXPECT_OK(access->qp().Connect(end.qp->address()));
     EXPECT_OK(end.qp->Connect(access->qp().address()));
     if (runs) {
@@ -82,7 +82,7 @@ struct Member {
 };
 
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
-  Member silent(false), lives(true);
+  BeatingMember silent(false), lives(true);
   std::atomic<int> beats{0};
   std::atomic<int> told{0};
   Heartbeat::Target to_silent = silent.target();

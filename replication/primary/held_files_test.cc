@@ -21,7 +21,7 @@ WholeFile FileOf(const std::string& name, const std::string& content) {
 }
 
 // A replica with files in memory. It counts how often it is dialled.
-class FakeReplica {
+class AskedReplica {
  public:
   WholeFile Hold(const std::string& name, const std::string& content) {
     const WholeFile file = FileOf(name, content);
@@ -45,7 +45,7 @@ class FakeReplica {
  private:
   class Target final : public BulkTarget {
    public:
-    explicit Target(FakeReplica& replica) : replica_(replica) {}
+    explicit Target(AskedReplica& replica) : replica_(replica) {}
     Result<std::vector<StoredFile>> List() override {
       HL_RETURN_IF_ERROR(replica_.reach);
       std::vector<StoredFile> files;
@@ -67,7 +67,7 @@ class FakeReplica {
     Status Drop(const WholeFile&) override { return Internal("nothing is dropped"); }
 
    private:
-    FakeReplica& replica_;
+    AskedReplica& replica_;
   };
 
   std::map<WholeFile, std::string> held_;
@@ -86,7 +86,7 @@ class HeldFilesTest : public ::testing::Test {
     return bytes;
   }
 
-  FakeReplica first_, second_;
+  AskedReplica first_, second_;
 };
 
 TEST_F(HeldFilesTest, NobodyElseIsAskedOnceAReplicaHoldsTheFile) {

@@ -17,7 +17,16 @@ namespace hyperloop {
 namespace {
 
 using namespace std::chrono_literals;
-using namespace control;  // NOLINT(google-build-using-namespace)
+using control::As;
+using control::AttachReplyT;
+using control::AttachRequestT;
+using control::BodyUnion;
+using control::ChecksumsReplyT;
+using control::ControlServer;
+using control::Deadline;
+using control::DoneT;
+using control::MakeBody;
+using control::Trust;
 
 // Gives access to a region of `region_size`, and answers everything else with `other`.
 class ReplicaHandleTest : public testing::Test {

@@ -101,7 +101,7 @@ class PrimaryKillTest : public StoreTest {
 
 // One run of several primaries that end by SIGKILL. If a loss is expected, the run ends once an
 // acknowledged append is missing.
-struct Outcome {
+struct KillOutcome {
   int lost = 0;       // lives after which acknowledged appends were missing
   int in_flight = 0;  // kills that hit an append in flight
   uint64_t pieces = 0;
@@ -109,8 +109,8 @@ struct Outcome {
 
 class PrimaryKills : public PrimaryKillTest {
  protected:
-  Outcome Run(int lives, bool until_lost) {
-    Outcome outcome;
+  KillOutcome Run(int lives, bool until_lost) {
+    KillOutcome outcome;
     const uint64_t seed = std::random_device()();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
@@ -169,7 +169,7 @@ class PrimaryKills : public PrimaryKillTest {
 };
 
 TEST_F(PrimaryKills, AcknowledgedAppendsSurvive) {
-  const Outcome outcome = Run(Factor() * kLives, false);
+  const KillOutcome outcome = Run(Factor() * kLives, false);
   EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
   EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLives));
   EXPECT_GT(outcome.in_flight, Factor() * kLives / 2)
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, OtherDatapathKills,
 
 TEST_P(OtherDatapathKills, AcknowledgedAppendsSurvive) {
   datapath_ = GetParam();
-  const Outcome outcome = Run(Factor() * kLivesElsewhere, false);
+  const KillOutcome outcome = Run(Factor() * kLivesElsewhere, false);
   EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
   EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLivesElsewhere));
 }
@@ -198,13 +198,13 @@ TEST_P(OtherDatapathKills, AcknowledgedAppendsSurvive) {
 TEST_P(OtherDatapathKills, AcknowledgedAppendsSurviveTheRnicToo) {
   datapath_ = GetParam();
   with_rnic_ = true;
-  const Outcome outcome = Run(Factor() * kLivesWithRnic, false);
+  const KillOutcome outcome = Run(Factor() * kLivesWithRnic, false);
   EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
 }
 
 TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {
   with_rnic_ = true;
-  const Outcome outcome = Run(Factor() * kLivesWithRnic, false);
+  const KillOutcome outcome = Run(Factor() * kLivesWithRnic, false);
   EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
   EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLivesWithRnic));
 }
@@ -214,7 +214,7 @@ TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {
 TEST_F(PrimaryKills, AcknowledgingTooEarlyIsCaught) {
   with_rnic_ = true;
   awaits_ = false;
-  const Outcome outcome = Run(kMostLives, true);
+  const KillOutcome outcome = Run(kMostLives, true);
   EXPECT_GT(outcome.lost, 0);
 }
 

@@ -55,8 +55,12 @@ class ConfinedTest : public testing::Test {
     fs::remove_all(folder_);
   }
   std::vector<std::string> Command(std::vector<std::string> command) const {
-    std::vector<std::string> line = {CONFINE,      "--user", std::to_string(kUser),
-                                     "--writable", folder_,  "--"};
+    std::vector<std::string> line = {ProgramPath("../tests/confine"),
+                                     "--user",
+                                     std::to_string(kUser),
+                                     "--writable",
+                                     folder_,
+                                     "--"};
     line.insert(line.end(), command.begin(), command.end());
     return line;
   }

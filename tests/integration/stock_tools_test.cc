@@ -26,7 +26,7 @@ namespace stdfs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
+struct CommandOutcome {
   int status = -1;  // exit status, or 128 + signal
   std::string output;
 };
@@ -36,9 +36,9 @@ std::string PluginPath() {
 }
 
 // Runs a shell command, standard error included. `preload`: with the plugin.
-Outcome RunCommand(const std::string& command, bool preload = true) {
+CommandOutcome RunCommand(const std::string& command, bool preload = true) {
   const std::string environment = preload ? "env LD_PRELOAD='" + PluginPath() + "' " : "";
-  Outcome outcome;
+  CommandOutcome outcome;
   FILE* pipe = popen((environment + command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
@@ -110,7 +110,7 @@ class StockToolsTest : public testing::Test {
 
 TEST_F(StockToolsTest, DbBenchFillsTwiceAndReplicasAreEqual) {
   for (int run = 0; run < 2; ++run) {  // the second one destroys the first one's database
-    Outcome bench =
+    CommandOutcome bench =
         RunCommand(DbBench("--benchmarks=fillrandom --num=100000 --sync=1 --value_size=100"));
     ASSERT_EQ(bench.status, 0) << bench.output;
     EXPECT_THAT(bench.output, HasSubstr("fillrandom"));
@@ -123,8 +123,8 @@ TEST_F(StockToolsTest, DbBenchFillsTwiceAndReplicasAreEqual) {
 }
 
 // Runs db_bench and calls `while_writing` once, as soon as it has written some keys.
-Outcome RunBenchAnd(const std::string& command, const std::function<void()>& while_writing) {
-  Outcome outcome;
+CommandOutcome RunBenchAnd(const std::string& command, const std::function<void()>& while_writing) {
+  CommandOutcome outcome;
   FILE* bench = popen(("env LD_PRELOAD='" + PluginPath() + "' " + command + " 2>&1").c_str(), "re");
   if (bench == nullptr) return outcome;
   char line[512];
@@ -144,7 +144,7 @@ Outcome RunBenchAnd(const std::string& command, const std::function<void()>& whi
 TEST_F(StockToolsTest, DbBenchWithAllReplicasStopped) {
   // Taking the group needs the replicas' processes; they are stopped as soon as db_bench is
   // writing.
-  Outcome bench =
+  CommandOutcome bench =
       RunBenchAnd(DbBench("--benchmarks=fillrandom --num=100000 --sync=1 --stats_interval=10000"),
                   [&] { cluster_.SignalAllReplicas(SIGSTOP); });
   EXPECT_EQ(bench.status, 0) << bench.output;
@@ -157,9 +157,9 @@ TEST_F(StockToolsTest, SecondPrimaryWhileOneLives) {
   ASSERT_OK(ParseStoreUri(cluster_.uri(), &second));
   second.pool = cluster_.folder() + "/second.pool";
   second.host = "second";
-  Outcome other;
-  Outcome looker;
-  Outcome bench = RunBenchAnd(
+  CommandOutcome other;
+  CommandOutcome looker;
+  CommandOutcome bench = RunBenchAnd(
       DbBench("--benchmarks=fillrandom --num=30000 --sync=1 --stats_interval=3000"), [&] {
         other = RunCommand("/usr/bin/ldb --fs_uri='" + FormatStoreUri(second) +
                            "' --db=" + cluster_.folder() + "/other --create_if_missing put a b");
@@ -189,16 +189,16 @@ TEST_F(StockToolsTest, ReadersOfALivingDatabaseDisturbNothing) {
     return seen;
   };
   const auto heartbeat = [&] { return cluster_.ReplicaStatus(0)->heartbeat; };
-  const Outcome bench = RunBenchAnd(
+  const CommandOutcome bench = RunBenchAnd(
       DbBench("--benchmarks=fillseq,stats --num=100000 --sync=1 --value_size=100 "
               "--write_buffer_size=2097152 --stats_interval=1000"),
       [&] {
         const auto before = look();
-        const Outcome scan = RunCommand(Ldb("scan --no_value --max_keys=100"));
+        const CommandOutcome scan = RunCommand(Ldb("scan --no_value --max_keys=100"));
         EXPECT_EQ(scan.status, 0) << scan.output;
-        const Outcome secondary = RunCommand(Ldb("--secondary_path=" + cluster_.folder() +
-                                                 "/secondary scan --no_value "
-                                                 "--max_keys=100"));
+        const CommandOutcome secondary = RunCommand(Ldb("--secondary_path=" + cluster_.folder() +
+                                                        "/secondary scan --no_value "
+                                                        "--max_keys=100"));
         EXPECT_EQ(secondary.status, 0) << secondary.output;
         EXPECT_EQ(look(), before);
         const uint64_t beat = heartbeat();
@@ -210,7 +210,7 @@ TEST_F(StockToolsTest, ReadersOfALivingDatabaseDisturbNothing) {
 }
 
 TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
-  Outcome put = RunCommand(Ldb("--create_if_missing put key1 value1"));
+  CommandOutcome put = RunCommand(Ldb("--create_if_missing put key1 value1"));
   ASSERT_EQ(put.status, 0) << put.output;
   EXPECT_EQ(RunCommand(Ldb("put key2 value2")).status, 0);
   EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
@@ -220,8 +220,8 @@ TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
 
 TEST_F(StockToolsTest, RefusalsAreTextsNotCrashes) {
   auto refused = [&](const std::string& uri, const std::string& reason) {
-    Outcome outcome = RunCommand("/usr/bin/ldb --fs_uri='" + uri + "' --db=" + Database() +
-                                 " --create_if_missing put a b");
+    CommandOutcome outcome = RunCommand("/usr/bin/ldb --fs_uri='" + uri + "' --db=" + Database() +
+                                        " --create_if_missing put a b");
     EXPECT_GT(outcome.status, 0) << uri;
     EXPECT_LT(outcome.status, 128) << uri << " ended by a signal: " << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(reason)) << uri;
@@ -250,9 +250,10 @@ TEST_F(StockToolsTest, ToolsWithoutThePluginCostARefusalAndNoMore) {
   };
   for (const std::string change : {"put plain 1", "compact"}) {
     copy_tables(Database(), backup);
-    const Outcome plain = RunCommand("/usr/bin/ldb --db=" + Database() + " " + change, false);
+    const CommandOutcome plain =
+        RunCommand("/usr/bin/ldb --db=" + Database() + " " + change, false);
     ASSERT_EQ(plain.status, 0) << plain.output;
-    const Outcome refused = RunCommand(Ldb("put key2 value2"));
+    const CommandOutcome refused = RunCommand(Ldb("put key2 value2"));
     EXPECT_NE(refused.status, 0);
     EXPECT_THAT(refused.output, HasSubstr("was changed without its group"));
     // The group is kept; a compaction took tables that it needs.
@@ -268,11 +269,12 @@ TEST_F(StockToolsTest, ToolsWithoutThePluginCostARefusalAndNoMore) {
   ASSERT_EQ(RunCommand("/usr/bin/ldb --db=" + Database() + " dump --hex > " + dump, false).status,
             0);
   const std::string ctl = std::string(std::getenv("HYPERLOOP_BIN")) + "/hyperloopctl";
-  const Outcome reset = RunCommand(ctl + " reset --yes --uri '" + cluster_.uri() + "'", false);
+  const CommandOutcome reset =
+      RunCommand(ctl + " reset --yes --uri '" + cluster_.uri() + "'", false);
   ASSERT_EQ(reset.status, 0) << reset.output;
   const std::string fresh =
       "/usr/bin/ldb --fs_uri='" + cluster_.uri() + "' --db=" + cluster_.folder() + "/fresh ";
-  const Outcome load = RunCommand(fresh + "load --hex --create_if_missing < " + dump);
+  const CommandOutcome load = RunCommand(fresh + "load --hex --create_if_missing < " + dump);
   ASSERT_EQ(load.status, 0) << load.output;
   EXPECT_THAT(RunCommand(fresh + "get key1").output, HasSubstr("value1"));
   EXPECT_THAT(RunCommand(fresh + "get plain").output, HasSubstr("2"));
@@ -289,7 +291,7 @@ TEST_F(StockToolsTest, TheUriGivenAsAnEnvCostsARefusalAndNoMore) {
                       rest);
   };
   const auto expect_refused = [&] {
-    const Outcome refused = RunCommand(Ldb("put key2 value2"));
+    const CommandOutcome refused = RunCommand(Ldb("put key2 value2"));
     EXPECT_GT(refused.status, 0);
     EXPECT_LT(refused.status, 128) << "ended by a signal";
     EXPECT_THAT(refused.output, HasSubstr(Database() + " was changed without its group"));
@@ -299,14 +301,14 @@ TEST_F(StockToolsTest, TheUriGivenAsAnEnvCostsARefusalAndNoMore) {
                                           "/HYPERLOOP out of it"));
   };
 
-  const Outcome put = ldb("fs_uri", "--create_if_missing put key1 value1");
+  const CommandOutcome put = ldb("fs_uri", "--create_if_missing put key1 value1");
   ASSERT_EQ(put.status, 0) << put.output;
-  const Outcome flag = ldb("env_uri", "put plain 1");
+  const CommandOutcome flag = ldb("env_uri", "put plain 1");
   ASSERT_EQ(flag.status, 0) << flag.output;
   expect_refused();
   stdfs::rename(Database() + "/CURRENT", cluster_.folder() + "/CURRENT");
   ASSERT_EQ(RunCommand(Ldb("put key3 value3")).status, 0);
-  const Outcome kept = RunCommand(Ldb("scan"));
+  const CommandOutcome kept = RunCommand(Ldb("scan"));
   EXPECT_THAT(kept.output, HasSubstr("key1 : value1\nkey3 : value3\n"));
   EXPECT_THAT(kept.output, Not(HasSubstr("plain")));
   ExpectRegionsEqual();
@@ -317,13 +319,13 @@ TEST_F(StockToolsTest, TheUriGivenAsAnEnvCostsARefusalAndNoMore) {
                       << "[DBOptions]\n  env={" << cluster_.uri() << "}\n"
                       << "[CFOptions \"default\"]\n"
                       << "[TableOptions/BlockBasedTable \"default\"]\n";
-  const Outcome bench =
+  const CommandOutcome bench =
       RunCommand("/usr/bin/db_bench --options_file=" + file + " --db=" + Database() +
                  " --use_existing_db=1 --benchmarks=overwrite --num=10");
   ASSERT_EQ(bench.status, 0) << bench.output;
   expect_refused();
   stdfs::rename(Database() + "/HYPERLOOP", cluster_.folder() + "/HYPERLOOP");
-  const Outcome plain = RunCommand("/usr/bin/ldb --db=" + Database() + " scan", false);
+  const CommandOutcome plain = RunCommand("/usr/bin/ldb --db=" + Database() + " scan", false);
   EXPECT_THAT(plain.output, HasSubstr("key1 : value1\nkey3 : value3\n"));
   EXPECT_GT(std::count(plain.output.begin(), plain.output.end(), '\n'), 2) << "nothing was kept";
 }
@@ -336,25 +338,26 @@ TEST_F(StockToolsTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
     if (entry.path().extension() == ".sst") table = entry.path().stem();
   }
   ASSERT_FALSE(table.empty());
-  const Outcome removed = RunCommand(Ldb("unsafe_remove_sst_file " + table));
+  const CommandOutcome removed = RunCommand(Ldb("unsafe_remove_sst_file " + table));
   EXPECT_THAT(removed.output, HasSubstr("holds a replicated database")) << removed.status;
   EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
   EXPECT_EQ(RunCommand(Ldb("put key2 value2")).status, 0);
 }
 
 TEST_F(StockToolsTest, StackedBlobDbIsRefused) {
-  const Outcome bench =
+  const CommandOutcome bench =
       RunCommand(DbBench("--benchmarks=fillrandom --num=10 --sync=1 --use_blob_db=1"));
   EXPECT_NE(bench.status, 0);
   EXPECT_THAT(bench.output, HasSubstr("enable_blob_files"));
 }
 
 TEST_F(StockToolsTest, SecondPrimaryAndForeignDirectoryAreRefused) {
-  Outcome first = RunCommand(Ldb("--create_if_missing put key1 value1"));
+  CommandOutcome first = RunCommand(Ldb("--create_if_missing put key1 value1"));
   ASSERT_EQ(first.status, 0) << first.output;
   // Another directory on the group, empty.
-  Outcome other = RunCommand("/usr/bin/ldb --fs_uri='" + cluster_.uri() +
-                             "' --db=" + cluster_.folder() + "/other --create_if_missing put a b");
+  CommandOutcome other =
+      RunCommand("/usr/bin/ldb --fs_uri='" + cluster_.uri() + "' --db=" + cluster_.folder() +
+                 "/other --create_if_missing put a b");
   EXPECT_NE(other.status, 0);
   EXPECT_THAT(other.output, HasSubstr("restore=true"));
   // The database is still whole.
@@ -362,12 +365,13 @@ TEST_F(StockToolsTest, SecondPrimaryAndForeignDirectoryAreRefused) {
 }
 
 TEST(SharedObject, ExportsTwoNamesAndNeedsLittle) {
-  Outcome names = RunCommand("nm -D --defined-only --format=posix " + PluginPath(), false);
+  CommandOutcome names = RunCommand("nm -D --defined-only --format=posix " + PluginPath(), false);
   ASSERT_EQ(names.status, 0) << names.output;
   EXPECT_TRUE(names.output.starts_with("_ZN7rocksdb10FileSystem7DefaultEv ")) << names.output;
   EXPECT_THAT(names.output, HasSubstr("\nregister_hyperloop "));
   EXPECT_EQ(std::count(names.output.begin(), names.output.end(), '\n'), 2) << names.output;
-  Outcome needs = RunCommand("objdump -p " + PluginPath() + " | awk '/NEEDED/ {print $2}'", false);
+  CommandOutcome needs =
+      RunCommand("objdump -p " + PluginPath() + " | awk '/NEEDED/ {print $2}'", false);
   std::istringstream libraries(needs.output);
   int count = 0;
   for (std::string library; std::getline(libraries, library); ++count) {
@@ -383,11 +387,11 @@ TEST(SharedObject, ExportsTwoNamesAndNeedsLittle) {
 }
 
 TEST(SharedObject, LeavesThePreloadOfItsChildren) {
-  Outcome alone = RunCommand("env");
+  CommandOutcome alone = RunCommand("env");
   EXPECT_EQ(alone.status, 0);
   EXPECT_THAT(alone.output, HasSubstr("PATH="));
   EXPECT_THAT(alone.output, Not(HasSubstr("LD_PRELOAD")));
-  Outcome among = RunCommand("env LD_PRELOAD='libm.so.6:" + PluginPath() + "' env", false);
+  CommandOutcome among = RunCommand("env LD_PRELOAD='libm.so.6:" + PluginPath() + "' env", false);
   EXPECT_THAT(among.output, HasSubstr("LD_PRELOAD=libm.so.6\n"));
 }
 

@@ -17,7 +17,7 @@ std::string Contents(const std::filesystem::path& path) {
 
 // The part of docs/rnic.md under `heading`.
 std::string Section(const std::string& heading) {
-  const std::string text = Contents(HYPERLOOP_SOURCE "/docs/rnic.md");
+  const std::string text = Contents(HYPERLOOP_SOURCE_DIR "/docs/rnic.md");
   const size_t begin = text.find("\n## " + heading + "\n");
   EXPECT_NE(begin, std::string::npos) << heading;
   return begin == std::string::npos ? ""
@@ -48,8 +48,8 @@ TEST(RnicDocs, CountersAreTheDocumentedOnes) {
 TEST(RnicDocs, EveryTestNamedExists) {
   std::set<std::string> tests;
   for (const char* folder : {"/hyperloop_core", "/tests"}) {
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(std::string(HYPERLOOP_SOURCE) + folder)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(
+             std::string(HYPERLOOP_SOURCE_DIR) + folder)) {
       if (!entry.path().string().ends_with("_test.cc")) continue;
       const std::string text = Contents(entry.path());
       const std::regex pattern("TEST(?:_F|_P)?\\((\\w+),\\s*(\\w+)\\)");

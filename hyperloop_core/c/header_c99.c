@@ -3,4 +3,4 @@
 #include "hyperloop/core/hyperloop.h"
 
 typedef char info_has_no_padding[sizeof(hl_info) == 256 ? 1 : -1];
-hl_code (*const hl_header_test)(hl_group *, hl_ticket, uint64_t *) = hl_wait;
+hl_code (*const hl_header_c99)(hl_group *, hl_ticket, uint64_t *) = hl_wait;
