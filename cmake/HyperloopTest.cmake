@@ -92,6 +92,14 @@ function(hyperloop_test NAME)
     "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_races.txt")
 endfunction()
 
+# hyperloop_test_reads(TEST… FROM PATH…): the verdict of these scripts depends on those files and folders of the source tree, beside
+# the script itself and the programs; see scripts/run-tests.
+function(hyperloop_test_reads)
+  cmake_parse_arguments(T "" "" "FROM" ${ARGN})
+  list(TRANSFORM T_FROM PREPEND "${PROJECT_SOURCE_DIR}/")
+  set_property(TEST ${T_UNPARSED_ARGUMENTS} APPEND PROPERTY REQUIRED_FILES ${T_FROM})
+endfunction()
+
 # hyperloop_developer_program(NAME…): a program that is not installed, such as a benchmark of one part; built with the tests.
 function(hyperloop_developer_program)
   if(NOT BUILD_TESTING)
