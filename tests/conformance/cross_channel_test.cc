@@ -190,6 +190,9 @@ TEST_P(CrossChannelTest, ReceiveRefillsItsOwnQueue) {
     ASSERT_EQ(AwaitOne(*b_.recv_cq).wqe_counter, i);
     ASSERT_EQ(b_.word(0), i);
   }
+  auto counters = b_.device->QueryCounters();
+  ASSERT_OK(counters);
+  EXPECT_EQ((*counters)["ring_bytes_by_scatter"], 4u * 100);
 }
 
 TEST_P(CrossChannelTest, OverrunIgnoredCqKeepsCounting) {

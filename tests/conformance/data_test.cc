@@ -55,6 +55,7 @@ TEST_P(DataTest, SendWithImmediate) {
 TEST_P(DataTest, WriteGathersAndMakesNoReceive) {
   ASSERT_NO_FATAL_FAILURE(OpenPair());
   a_.Fill(0, 4096, 9);
+  PostReceive(b_, 1, {b_.sge(8192, 8)});
   const std::array sges = {a_.sge(10, 100), a_.sge(500, 1), a_.sge(1000, 3000)};
   EXPECT_EQ(Run(a_, {.opcode = Opcode::kWrite,
                      .sges = sges,

@@ -185,6 +185,9 @@ TEST_P(QueueTest, RemoteWriteNotAllowed) {
   ASSERT_NO_FATAL_FAILURE(OpenPair());
   auto read_only = b_.pd->Register(b_.buffer->data(), 4096, rnic::kRemoteRead, {});
   ASSERT_OK(read_only);
+  auto request = WriteTo(b_.addr(0), (*read_only)->rkey());
+  request.opcode = Opcode::kRead;
+  EXPECT_EQ(Run(a_, request).status, WcStatus::kSuccess) << "that is all it is for";
   ExpectFailure(WriteTo(b_.addr(0), (*read_only)->rkey()), WcStatus::kRemoteAccess);
 }
 
@@ -193,15 +196,20 @@ TEST_P(QueueTest, RemoteAtomicNotAllowed) {
   auto no_atomics = b_.pd->Register(b_.buffer->data(), 4096,
                                     rnic::kLocalWrite | rnic::kRemoteRead | rnic::kRemoteWrite, {});
   ASSERT_OK(no_atomics);
+  auto only_atomics =
+      b_.pd->Register(b_.buffer->data(), 4096, rnic::kLocalWrite | rnic::kRemoteAtomic, {});
+  ASSERT_OK(only_atomics);
   sge_ = a_.sge(0, 8);
-  ExpectFailure({.id = 1,
-                 .opcode = Opcode::kFetchAdd,
-                 .sges = {&sge_, 1},
-                 .remote_addr = b_.addr(0),
-                 .rkey = (*no_atomics)->rkey(),
-                 .compare_or_add = 1},
-                WcStatus::kRemoteAccess);
-  EXPECT_EQ(b_.word(0), 0u);
+  rnic::SendRequest add{.id = 1,
+                        .opcode = Opcode::kFetchAdd,
+                        .sges = {&sge_, 1},
+                        .remote_addr = b_.addr(0),
+                        .rkey = (*only_atomics)->rkey(),
+                        .compare_or_add = 1};
+  EXPECT_EQ(Run(a_, add).status, WcStatus::kSuccess);
+  add.rkey = (*no_atomics)->rkey();
+  ExpectFailure(add, WcStatus::kRemoteAccess);
+  EXPECT_EQ(b_.word(0), 1u);
 }
 
 TEST_P(QueueTest, RemoteKeyOfAnotherProtectionDomain) {

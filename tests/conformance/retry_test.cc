@@ -211,10 +211,11 @@ TEST_P(RetryTest, AReadThatIsNotAllowedIsRefused) {
   auto write_only =
       b_.pd->Register(b_.buffer->data(), 4096, rnic::kLocalWrite | rnic::kRemoteWrite, {});
   ASSERT_OK(write_only);
-  b_.word(64) = 5;
   auto request = Write();
-  request.opcode = Opcode::kRead;
   request.rkey = (*write_only)->rkey();
+  EXPECT_EQ(Run(a_, request).status, WcStatus::kSuccess) << "that is all it is for";
+  b_.word(64) = 5;
+  request.opcode = Opcode::kRead;
   EXPECT_EQ(Run(a_, request).status, WcStatus::kRemoteAccess);
   EXPECT_EQ(a_.word(0), 0u);
 }

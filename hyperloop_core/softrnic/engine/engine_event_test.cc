@@ -45,20 +45,6 @@ struct Channel {
   int events = 0;
 };
 
-TEST(EngineEvents, OneEventAnArming) {
-  Channel c;
-  c.Complete();
-  EXPECT_EQ(c.events, 0);
-  c.Arm(1);
-  EXPECT_EQ(c.events, 0);
-  c.Complete();
-  c.Complete();
-  EXPECT_EQ(c.events, 1);
-  c.Arm(3);
-  c.Complete();
-  EXPECT_EQ(c.events, 2);
-}
-
 // The client's last poll saw one CQE. The second one came before the engine saw that the client
 // armed the channel.
 TEST(EngineEvents, ArmingBehindTheProducerTellsAtOnce) {

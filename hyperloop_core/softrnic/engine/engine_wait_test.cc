@@ -26,20 +26,6 @@ struct Machine {
   TestQp control, data;
 };
 
-TEST(EngineWait, HoldsTheQueueUntilTheCqeIsThere) {
-  Machine m;
-  m.control.Wait(m.p.b_recv, 0);
-  m.control.Nop(CqeMode::kAlways);
-  m.control.Ring();
-  m.p.Run();
-  EXPECT_TRUE(m.control_cq.PollAll().empty());
-  m.p.b_qp.Receive(m.p.b.At(m.p.dst, 8));
-  m.p.a_qp.Send(m.p.a.At(m.p.src, 8));
-  m.p.a_qp.Ring();
-  m.p.Run();
-  EXPECT_EQ(m.control_cq.PollAll().size(), 1u);
-}
-
 TEST(EngineWait, IndexIsOfTheLastCqeAndSeveralWaitsShareOne) {
   Machine m;
   m.control.Wait(m.p.b_recv, 1, CqeMode::kAlways);
@@ -57,39 +43,6 @@ TEST(EngineWait, IndexIsOfTheLastCqeAndSeveralWaitsShareOne) {
   m.p.Run();
   EXPECT_EQ(m.control_cq.PollAll().size(), 1u);
   EXPECT_EQ(m.cq.PollAll().size(), 1u) << "not a semaphore: both fire";
-}
-
-TEST(EngineWait, StaleIndexIsMetAtOnceAndHalfRangeAheadIsNot) {
-  Machine m;
-  m.control.Nop(CqeMode::kAlways);
-  m.control.Wait(m.control_cq, 0xffffff);  // "CQE -1": met though the producer counter is 1
-  m.control.Nop(CqeMode::kAlways);
-  m.control.Wait(m.control_cq, 1 + 0x7fffff);
-  m.control.Nop(CqeMode::kAlways);
-  m.control.Ring();
-  m.p.Run();
-  EXPECT_EQ(m.control_cq.PollAll().size(), 2u);
-}
-
-TEST(EngineWait, ErrorCqesCountToo) {
-  Machine m;
-  m.control.Wait(m.p.a_cq, 0);  // refused below: a_cq is another client's
-  Client& b = m.p.b;
-  TestCq counted = b.Cq();
-  TestQp failing = b.Qp(counted, counted);
-  b.Connect(failing, m.data);  // data is not connected back
-  TestQp waiter = b.Qp(m.cq, m.cq, {.flags = kQpMaster});
-  b.Connect(waiter, waiter);
-  waiter.Wait(counted, 0);
-  waiter.Nop(CqeMode::kAlways);
-  waiter.Ring();
-  m.p.Run();
-  EXPECT_TRUE(m.cq.PollAll().empty());
-  failing.Send(b.At(m.p.dst, 8));
-  failing.Ring();
-  m.p.Elapse(kDefaultPatienceMs);
-  EXPECT_EQ(counted.PollAll().at(0).status, WcStatus::kRetryExceeded);
-  EXPECT_EQ(m.cq.PollAll().size(), 1u);
 }
 
 TEST(EngineWait, NeedsAMasterQueueAndACqOfTheSameUarPage) {
@@ -131,24 +84,6 @@ TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
   EXPECT_OK(b.Destroy(Op::kDestroyCq, awaited.cqn));
 }
 
-TEST(EngineEnable, ManagedQueueStopsAtTheEnabledIndex) {
-  Machine m;
-  for (int i = 0; i < 4; ++i) m.data.Nop(CqeMode::kAlways);
-  m.p.Run();
-  EXPECT_TRUE(m.cq.PollAll().empty());
-  m.control.Enable(m.data, 3);
-  m.control.Ring();
-  m.p.Run();
-  EXPECT_EQ(m.cq.PollAll().size(), 3u) << "index is exclusive";
-  m.control.Enable(m.data, 2);  // behind: no effect
-  m.control.Ring();
-  m.p.Run();
-  EXPECT_TRUE(m.cq.PollAll().empty());
-  m.data.Ring(4);  // a managed queue takes doorbells too
-  m.p.Run();
-  EXPECT_EQ(m.cq.PollAll().size(), 1u);
-}
-
 TEST(EngineEnable, NeedsMasterAndManagedTargetOfTheSameClient) {
   for (int kind = 0; kind < 5; ++kind) {
     Machine m;
@@ -166,40 +101,6 @@ TEST(EngineEnable, NeedsMasterAndManagedTargetOfTheSameClient) {
     TestCq& cq = kind == 3 ? m.p.b_cq : m.control_cq;
     EXPECT_EQ(cq.PollAll().at(0).status, WcStatus::kLocalQpOperation) << kind;
   }
-}
-
-TEST(EngineEnable, IndexWrapsAt16BitsAndWaitAt24) {
-  Machine m;
-  // A WAIT and a SEND_EN drive each of 70,000 signaled NOPs of the data queue.
-  constexpr uint32_t kRounds = 70000;
-  for (uint32_t i = 0; i < kRounds; ++i) {
-    m.data.Nop(CqeMode::kAlways);
-    m.control.Enable(m.data, static_cast<uint16_t>(i + 1));
-    m.control.Wait(m.cq, i);
-    m.control.Ring();
-    m.p.engine.Run(100);
-    ASSERT_EQ(m.cq.PollAll().size(), 1u) << i;
-    m.cq.Release();
-  }
-  EXPECT_EQ(m.p.b.Counter("nops"), kRounds);
-  EXPECT_TRUE(m.control_cq.PollAll().empty());
-}
-
-TEST(EngineEnable, ReceiveEnableGatesAManagedReceiveQueue) {
-  Pair p({}, {}, {.flags = kQpSlaveReceive});
-  TestCq cq = p.b.Cq();
-  TestQp control = p.b.Qp(cq, cq, {.flags = kQpMaster});
-  p.b.Connect(control, control);
-  p.b_qp.Receive(p.b.At(p.dst, 8));
-  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
-  p.a_qp.Ring();
-  p.Run();
-  EXPECT_TRUE(p.a_cq.PollAll().empty());
-  control.Put(
-      [&](void* w) { return rnic::EncodeReceiveEnable(w, control.Control(), p.b_qp.qpn, 1); });
-  control.Ring();
-  p.Run();
-  EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
 }
 
 // A receive rewrites a WQE of a managed queue, and the rewritten WQE is the one that runs.
