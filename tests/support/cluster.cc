@@ -42,6 +42,7 @@ TestCluster::TestCluster(uint32_t replicas, uint64_t region_size) {
   options_.replicas = replicas;
   options_.region_size = region_size;
   options_.spin_us = 0;
+  options_.priority = "none";
   options_.programs = programs == nullptr ? "" : programs;
   options_.die_with_caller = true;
   Result<ClusterInfo> info = StartCluster(options_);
@@ -68,6 +69,7 @@ StoreOptions TestCluster::Options() const {
   options.pool = folder_ + "/primary.pool";
   options.journal_size = 1 << 20;
   options.table_capacity = 64;
+  options.wait = WaitMode::kEvent;
   options.ack_timeout = std::chrono::seconds(5);
   options.connect_timeout = std::chrono::seconds(5);
   return options;
@@ -148,8 +150,8 @@ std::string TestCluster::Resize(uint64_t region_size, uint32_t table_capacity) {
 
 void TestCluster::RestartRnicd() {
   unlink(info_.socket.c_str());
-  rnicd_ = ChildProcess::Spawn(
-      {ProgramPath("hyperloop-rnicd"), "--socket", info_.socket, "--spin-us", "0"});
+  rnicd_ = ChildProcess::Spawn({ProgramPath("hyperloop-rnicd"), "--socket", info_.socket,
+                                "--spin-us", "0", "--priority", "none"});
   EXPECT_EQ(rnicd_.ReadLine().substr(0, 5), "ready");
 }
 

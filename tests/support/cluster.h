@@ -28,8 +28,8 @@ namespace hyperloop::test {
 
 class TestCluster {
  public:
-  // `replicas` regions of `region_size` bytes; no daemon thread spins. Fails the running test when
-  // it does not start.
+  // `replicas` regions of `region_size` bytes. No daemon thread spins or has a raised priority.
+  // Fails the running test when it does not start.
   explicit TestCluster(uint32_t replicas = 3, uint64_t region_size = 64ull << 20);
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
@@ -45,7 +45,8 @@ class TestCluster {
   pid_t rnicd_pid() const { return info_.processes[0].pid; }
   pid_t replica_pid(uint32_t i) const { return process(i).pid; }
 
-  // Options for a primary of this cluster: small journal and table, short timeouts.
+  // Options for a primary of this cluster: small journal and table, short timeouts. It waits by
+  // event.
   StoreOptions Options() const;
 
   // After SIGSTOP it waits until the process has stopped.
