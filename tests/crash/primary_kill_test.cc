@@ -58,6 +58,8 @@ class PrimaryKillTest : public StoreTest {
     StoreOptions options = Options();
     options.datapath = datapath_;
     options.takeover = true;  // the former primary is dead: no need to watch whether it lives
+    // Nets: nothing here waits for a part that is away.
+    options.ack_timeout = options.connect_timeout = std::chrono::seconds(30);
     return options;
   }
 

@@ -74,19 +74,20 @@ class StoreTest : public testing::Test {
 
   // All bytes in use, on all replicas and in the primary's own pool. No store may be open.
   void ExpectEqualRegions() const {
-    const auto first = cluster_.ReplicaRegion(0);
+    const auto first = cluster_.ReplicaImage(0);
     ASSERT_OK(first);
     for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
-      const auto other = cluster_.ReplicaRegion(i);
+      const auto other = cluster_.ReplicaImage(i);
       ASSERT_OK(other);
-      EXPECT_EQ(cluster_.FirstDifferenceInUse(*first, *other), std::nullopt)
+      EXPECT_EQ(cluster_.FirstDifferenceInUse(first->bytes(), other->bytes()), std::nullopt)
           << "replica " << i << " differs";
     }
     const auto view = NodeView::OpenPool(Options().pool);
     ASSERT_OK(view);
     std::vector<std::byte> own((*view)->region_size());
     ASSERT_OK((*view)->Read(0, own));
-    EXPECT_EQ(cluster_.FirstDifferenceInUse(*first, own), std::nullopt) << "the primary differs";
+    EXPECT_EQ(cluster_.FirstDifferenceInUse(first->bytes(), own), std::nullopt)
+        << "the primary differs";
   }
 
   TestCluster cluster_;

@@ -165,6 +165,12 @@ Result<NodeStatus> TestCluster::ReplicaStatus(uint32_t i) const {
   return view->ReadStatus();
 }
 
+Result<RegionImage> TestCluster::ReplicaImage(uint32_t i) const {
+  HL_ASSIGN_OR_RETURN(const auto device, OpenDevice());
+  HL_ASSIGN_OR_RETURN(const auto view, NodeView::Connect(*device, process(i).name));
+  return view->Snapshot();
+}
+
 Result<std::vector<std::byte>> TestCluster::ReplicaRegion(uint32_t i) const {
   HL_ASSIGN_OR_RETURN(const auto device, OpenDevice());
   HL_ASSIGN_OR_RETURN(const auto view, NodeView::Connect(*device, process(i).name));

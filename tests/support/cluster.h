@@ -74,6 +74,8 @@ class TestCluster {
   Result<std::unique_ptr<rnic::Device>> OpenDevice(const std::string& host = "observer") const;
   // The status of replica i, read by RDMA.
   Result<NodeStatus> ReplicaStatus(uint32_t i) const;
+  // What replica i has in use, read by RDMA; zeros elsewhere.
+  Result<RegionImage> ReplicaImage(uint32_t i) const;
   // The replicated bytes of replica i, read by RDMA.
   Result<std::vector<std::byte>> ReplicaRegion(uint32_t i) const;
   // The first offset at which two regions differ in what replica 0 has in use. The group is at
