@@ -1,6 +1,8 @@
 // A RocksDB service over the plugin, for the chaos test: chaos_writer MODE URI DIRECTORY FILE
 //
 //   write   writes until it is told to stop; FILE holds a Progress
+//   lock    makes the calls that RocksDB makes first in an opening, and opens nothing; FILE is not
+//           used
 //   dump    opens, writes every key with the number of its value to FILE, reads all blocks of the
 //           tables with their checksums, closes
 //
@@ -36,19 +38,23 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
+rocksdb::Status MakeEnv(const std::string& uri, std::shared_ptr<rocksdb::Env>* guard) {
+  // The library registers itself when loaded; naming it keeps the linker from leaving it out.
+  register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
+  rocksdb::ConfigOptions config;
+  config.ignore_unsupported_options = false;
+  rocksdb::Env* env = nullptr;
+  return rocksdb::Env::CreateFromUri(config, "", uri, &env, guard);
+}
+
 class Database {
  public:
   rocksdb::Status Open(const std::string& uri, const std::string& directory, Archive archive) {
     rocksdb::DBOptions options;
     if (uri != "-") {
-      // The library registers itself when loaded; naming it keeps the linker from leaving it out.
-      register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
-      rocksdb::ConfigOptions config;
-      config.ignore_unsupported_options = false;
-      rocksdb::Env* env = nullptr;
-      rocksdb::Status made = rocksdb::Env::CreateFromUri(config, "", uri, &env, &env_);
+      rocksdb::Status made = MakeEnv(uri, &env_);
       if (!made.ok()) return made;
-      options.env = env;
+      options.env = env_.get();
     }
     options.create_if_missing = true;
     options.create_missing_column_families = true;
@@ -109,6 +115,8 @@ class Thread {
       if (status.ok()) {
         progress_.acknowledged.fetch_add(1);
         if (next_ % 5 == 0 && !ReadsBack()) return kReadWrong;
+        if (const uint32_t pause = progress_.pause_us.load(); pause != 0)
+          std::this_thread::sleep_for(std::chrono::microseconds(pause));
         if (operation.flush_after) Flush(operation.family);
         if (next_ % 4 == 0) Share();
         continue;
@@ -143,7 +151,9 @@ class Thread {
       if (!added.ok()) return added;
     }
     rocksdb::WriteOptions options;
-    options.sync = operation.sync;  // under ack=append both are acknowledged
+    options.disableWAL = progress_.without_log.load() != 0;
+    // Under ack=append both are acknowledged.
+    options.sync = operation.sync && !options.disableWAL;
     return database_.db().Write(options, &batch);
   }
 
@@ -256,6 +266,16 @@ int Write(const std::string& uri, const std::string& directory, const std::strin
   return end != kDone ? end : closed.ok() ? kDone : kCloseFailed;
 }
 
+int Lock(const std::string& uri, const std::string& directory) {
+  std::shared_ptr<rocksdb::Env> env;
+  rocksdb::Status status = MakeEnv(uri, &env);
+  rocksdb::FileLock* lock = nullptr;
+  if (status.ok()) status = env->LockFile(directory + "/LOCK", &lock);
+  if (status.ok()) status = env->UnlockFile(lock);
+  Say("locked: " + status.ToString());
+  return status.ok() ? kDone : kRefused;
+}
+
 int Dump(const std::string& uri, const std::string& directory, const std::string& path) {
   Database database;
   if (rocksdb::Status opened = database.Open(uri, directory, Archive::kNone); !opened.ok()) {
@@ -293,7 +313,8 @@ int main(int argc, char** argv) {
   using namespace hyperloop::chaos;
   const std::string mode = argc == 5 ? argv[1] : "";
   if (mode == "write") return Write(argv[2], argv[3], argv[4]);
+  if (mode == "lock") return Lock(argv[2], argv[3]);
   if (mode == "dump") return Dump(argv[2], argv[3], argv[4]);
-  Say("usage: chaos_writer write|dump URI DIRECTORY FILE");
+  Say("usage: chaos_writer write|lock|dump URI DIRECTORY FILE");
   return 2;
 }

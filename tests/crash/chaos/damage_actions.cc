@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -162,10 +163,9 @@ void BadPool(World& world, const std::function<std::string(std::string)>& damage
   world.Note("replica " + std::to_string(i) + ": " + ended.output);
   world.CheckRefused(ended, {world.pool(i)});
   if (world.failed()) return;
-  StoreOptions options = world.Options();
-  options.connect_timeout = std::chrono::seconds(1);
   const auto files = FilesIn(world.directory());
-  const Ended open = world.Dump(FormatStoreUri(options), world.directory(), world.Path("dump"));
+  const Ended open =
+      world.Dump(FormatStoreUri(world.Impatient()), world.directory(), world.Path("dump"));
   world.CheckRefused(open, {world.endpoint(i)});
   if (!world.failed() && FilesIn(world.directory()) != files)
     world.Fail("the refused open changed files");
@@ -239,20 +239,41 @@ void FlipPrimaryPool(World& world) {
   WriteChanged(world.primary_pool(), before, after);
 }
 
-// Local log files are the group's cache: after a power failure they may be anything.
-void DamageLocalFiles(World& world) {
-  world.Life();
-  if (world.failed()) return;
-  for (const auto& [name, bytes] : FilesIn(world.directory())) {
-    const bool log = name == "CURRENT" || name.starts_with("MANIFEST-") || name.ends_with(".log");
-    if (!log) continue;
+// Damages each local file of the log lane in one way or another, and adds some that the group never
+// had.
+void DamageLogLane(World& world) {
+  for (auto [name, bytes] : LogLaneOf(FilesIn(world.directory()))) {
     const std::string path = world.directory() + "/" + name;
-    const uint64_t how = world.Random(4);
+    const uint64_t how = world.Random(6);
     world.Note(name + ": damage " + std::to_string(how));
     if (how == 0) WriteFile(path, std::string(bytes.size(), '\0'));
     if (how == 1) WriteFile(path, bytes.substr(0, world.Random(bytes.size())));
     if (how == 2) stdfs::remove(path);
+    if (how == 3) WriteFile(path, bytes + "a longer tail");
+    if (how == 4 && !bytes.empty()) {
+      bytes[world.Random(bytes.size())] ^= 1;
+      WriteFile(path, bytes);
+    }
   }
+  if (world.Coin()) WriteFile(world.directory() + "/009999.log", "stray");
+  if (world.Coin()) WriteFile(world.directory() + "/MANIFEST-009999", "stray");
+}
+
+// Local log files are the group's cache: after a power failure they may be anything. Before RocksDB
+// reads them they are set to the group's content.
+void DamageLocalFiles(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  DamageLogLane(world);
+  const Ended locked =
+      world.Run({ProgramOf("chaos_writer"), "lock", world.Uri(), world.directory(), "-"});
+  if (locked.status != kDone) return world.Fail("the directory is not locked: " + locked.output);
+  const auto group = world.GroupFiles(static_cast<uint32_t>(world.Random(kReplicas)));
+  if (!group.ok()) return world.Fail(group.status().ToString());
+  const Shown in_group{*group, {}}, local{LogLaneOf(FilesIn(world.directory())), {}};
+  if (const std::string difference = in_group.Difference(local); !difference.empty())
+    return world.Fail("local files are not set to the group's: " + difference);
+  DamageLogLane(world);
 }
 
 // --- full disks and data areas
@@ -352,15 +373,24 @@ void FullDiskOfReplica(World& world) {
            text.find(world.endpoint(which)) != std::string::npos;
   };
   const auto named = [&] { return named_in(world.writer().output()); };
-  const bool decided = Eventually([&] { return named() || !world.writer().running(); });
   // A compaction may drop as much as it writes. Then each file gets room before bulk_timeout, no
   // flush fails, and the log alone says what files wait for. A flush that waits for ever is not
-  // that: the database makes no further memtables then.
-  const size_t made = world.MemtablesMade();
-  const bool lives_on =
-      !decided && named_in(world.Log()) && Eventually([&] { return world.MemtablesMade() > made; });
-  if (lives_on) world.Note("tables get room again and again");
-  if (!lives_on && !named())
+  // that: the database makes no more memtables then than its families may have, four each.
+  constexpr size_t kMoreThanWait = 16;
+  std::optional<size_t> made;
+  uint64_t looks = 0;
+  const auto lives_on = [&] {
+    if (++looks % 50 != 0 || !named_in(world.Log())) return false;  // the log is long
+    if (!made) made = world.MemtablesMade();
+    return world.MemtablesMade() > *made + kMoreThanWait;
+  };
+  bool goes_on = false;
+  Eventually([&] {
+    goes_on = lives_on();
+    return goes_on || named() || !world.writer().running();
+  });
+  if (goes_on) world.Note("tables get room again and again");
+  if (!goes_on && !named())
     world.Fail("a replica's full disk is not named: " + world.writer().output());
   if (world.Coin()) {
     resize(64 << 20);

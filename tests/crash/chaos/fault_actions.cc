@@ -28,6 +28,7 @@ void ExpectUnnoticed(World& world, const std::string& what) {
 void KillWriter(World& world) {
   if (!world.StartWriting(1 + world.Random(600))) return;
   world.KillWriter();
+  world.CheckEachAlone();
 }
 
 void KillWriterOpening(World& world) {
@@ -46,6 +47,7 @@ void KillWriterClosing(World& world) {
   world.AwaitPhase(Phase::kClosing);
   LetRun(world, 30'000);
   world.KillWriter();
+  world.CheckEachAlone();
 }
 
 void StopWriter(World& world) {
@@ -81,6 +83,22 @@ void StopRnicd(World& world) {
   LetRun(world, 1'000'000);
   world.rnicd().Signal(SIGCONT);
   ExpectUnnoticed(world, "a stop of the RNIC daemon");
+}
+
+// The RNIC daemon dies with the service, after it stood still. No replica got any bytes since then,
+// so that a write that was acknowledged later would be lost.
+void KillFrozenRnicd(World& world) {
+  if (!world.StartWriting(1 + world.Random(300))) return;
+  world.rnicd().Signal(SIGSTOP);
+  const uint64_t before = world.progress().acknowledged.load();
+  LetRun(world, 200'000);
+  // Each thread may have been acknowledged one write before, which it counts only now.
+  const uint64_t since = world.progress().acknowledged.load() - before;
+  if (since > kThreads)
+    world.Fail(std::to_string(since) + " writes are acknowledged while the RNIC stands still");
+  world.KillWriter();
+  world.KillRnicd();
+  world.CheckEachAlone();
 }
 
 // --- replicas
@@ -130,6 +148,7 @@ void KillEverything(World& world) {
     if (part == 4) world.KillWriter();
     if (part < 3) world.KillReplica(static_cast<uint32_t>(part));
   }
+  world.CheckEachAlone();
 }
 
 // --- at open and close
@@ -167,15 +186,6 @@ class Part {
   World& world_;
   const std::optional<uint32_t> replica_;
 };
-
-// The service gives up on a part that does not answer long before the checker gives up on it.
-std::string ImpatientUri(const World& world) {
-  StoreOptions options = world.Options();
-  options.connect_timeout = std::chrono::seconds(1);
-  options.ack_timeout = std::chrono::seconds(3);
-  options.bulk_timeout = std::chrono::seconds(3);  // closing waits for a flush that is under way
-  return FormatStoreUri(options);
-}
 
 // The service is somewhere in its open.
 void LetItOpen(World& world, const std::string& uri) {
@@ -232,7 +242,7 @@ void KillReplicaOpening(World& world) { RestartOpening(Part::AnyReplica(world));
 void StopOpening(const Part& part) {
   World& world = part.world();
   const bool briefly = world.Coin();
-  LetItOpen(world, briefly ? world.Uri() : ImpatientUri(world));
+  LetItOpen(world, FormatStoreUri(briefly ? world.Options() : world.Impatient()));
   if (world.failed()) return;
   if (briefly) {
     StopForAWhile(part);
@@ -245,7 +255,7 @@ void StopOpening(const Part& part) {
     return world.progress().phase.load() >= Phase::kWriting || !world.writer().running();
   };
   // A registration of memory waits a minute for the RNIC daemon, whatever the options say.
-  if (!Eventually(decided, 90))
+  if (!Eventually(decided, 180))
     return world.Fail("an open waits for a part that stands still, without an end");
   part.Signal(SIGCONT);
   // The replicas whose daemon stands still do not answer either.
@@ -262,7 +272,7 @@ void DeadOverOpening(const Part& part) {
   world.Life();
   if (world.failed()) return;
   part.Kill();
-  world.ExpectRefused(ImpatientUri(world), world.directory(), part.Names());
+  world.ExpectRefused(FormatStoreUri(world.Impatient()), world.directory(), part.Names());
   if (world.failed()) return;
   part.Start();
   world.AwaitReplicas();
@@ -307,7 +317,7 @@ bool MayCloseForEver(const World& world) {
 void StopClosing(const Part& part) {
   World& world = part.world();
   const bool briefly = world.Coin();
-  LetItClose(world, briefly ? world.Uri() : ImpatientUri(world));
+  LetItClose(world, FormatStoreUri(briefly ? world.Options() : world.Impatient()));
   if (world.failed()) return;
   if (briefly) {
     StopForAWhile(part);
@@ -315,7 +325,7 @@ void StopClosing(const Part& part) {
   }
   part.Signal(SIGSTOP);
   const auto ended = [&] { return !world.writer().running(); };
-  if (!Eventually(ended) && MayCloseForEver(world)) {
+  if (!Eventually(ended, 30) && MayCloseForEver(world)) {
     world.Note("DB::Close waits: the defect that docs/rocksdb-plugin.md names");
     world.KillWriter();
   } else {
@@ -332,11 +342,8 @@ void StopReplicaClosing(World& world) { StopClosing(Part::AnyReplica(world)); }
 // Writes fail with the replica's name, and reads go on. Once the replica is back, writes go on too,
 // unless their error says that the database must be opened again.
 void LongOutage(World& world) {
-  StoreOptions options = world.Options();
-  options.ack_timeout = std::chrono::seconds(1);
-  // Writes may wait for a flush, which waits so long for the dead replica.
-  options.bulk_timeout = std::chrono::seconds(1);
-  world.StartWriter(FormatStoreUri(options));
+  // Writes may wait for a flush, which waits for the dead replica.
+  world.StartWriter(FormatStoreUri(world.Impatient()));
   if (!world.AwaitPhase(Phase::kWriting) || !world.AwaitAcknowledged(world.Random(200)))
     return world.Fail("the service does not come to write: " + world.writer().output());
   const auto which = static_cast<uint32_t>(world.Random(kReplicas));
@@ -350,7 +357,10 @@ void LongOutage(World& world) {
   const auto stopped = [&] {
     return world.writer().output().find("reopen the database") != std::string::npos;
   };
-  if (!stopped() && !world.AwaitAcknowledged(50) && !stopped())
+  const uint64_t enough = world.progress().acknowledged.load() + 50;
+  const auto goes_on = [&] { return world.progress().acknowledged.load() >= enough; };
+  if (!Eventually([&] { return stopped() || goes_on() || !world.writer().running(); }) ||
+      !(stopped() || goes_on()))
     return world.Fail("writing does not go on once the replica is back: " +
                       world.writer().output());
   const bool reopen = stopped();
@@ -369,6 +379,7 @@ std::vector<Action> FaultActions() {
           {"stop_writer", StopWriter},
           {"kill_rnicd", KillRnicd},
           {"kill_rnicd_first_write", KillRnicdAtFirstWrite},
+          {"kill_frozen_rnicd", KillFrozenRnicd},
           {"kill_rnicd_opening", KillRnicdOpening},
           {"kill_rnicd_closing", KillRnicdClosing},
           {"stop_rnicd", StopRnicd},

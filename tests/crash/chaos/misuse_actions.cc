@@ -231,7 +231,8 @@ bool FirstGoesOn(World& world) {
   world.writer().Signal(SIGCONT);
   const uint64_t enough = world.progress().acknowledged.load() + 20;
   const bool decided = Eventually(
-      [&] { return world.progress().acknowledged.load() >= enough || !world.writer().running(); });
+      [&] { return world.progress().acknowledged.load() >= enough || !world.writer().running(); },
+      30);
   if (world.writer().running() && world.progress().acknowledged.load() >= enough) return true;
   if (!decided) {
     const std::string said = world.writer().output();

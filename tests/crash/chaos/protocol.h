@@ -17,6 +17,8 @@ inline constexpr uint32_t kMaxNumber = 1 << 20;  // operations of one thread in 
 inline constexpr std::array<const char*, 3> kFamilies = {"default", "one", "two"};
 inline constexpr uint64_t kKeys = 120;      // of each thread, over all families
 inline constexpr uint64_t kBatchKeys = 15;  // of each thread, in every family
+// Of a value of more than 1 MiB RocksDB makes several appends. The first one, and how often.
+inline constexpr uint64_t kFirstLarge = 7, kLargeEvery = 1999;
 
 // A thread stores kAttempted before the call and another outcome after it returned. An operation
 // that a kill leaves as kAttempted may be in the database or not.
@@ -49,6 +51,10 @@ struct SharedOperation {
 struct Progress {
   std::atomic<Phase> phase;
   std::atomic<uint32_t> stop;  // set by the checker: close and end
+  // Set by the checker: nothing goes through the log, so that what is acknowledged is not there
+  // yet. That is the defect that the checker must find.
+  std::atomic<uint32_t> without_log;
+  std::atomic<uint32_t> pause_us;  // of each thread between two operations; set by the checker
   std::atomic<Archive> archive;
   std::atomic<uint64_t> acknowledged, failed;
   std::atomic<Outcome> outcomes[kThreads][kMaxNumber];
@@ -74,7 +80,7 @@ struct Operation {
 
 inline Operation OperationOf(uint32_t thread, uint64_t number) {
   const uint64_t dice = Mix(thread + 1, number);
-  const uint64_t percent = dice % 100;
+  const uint64_t percent = number % kLargeEvery == kFirstLarge ? 0 : dice % 100;
   Operation operation;
   const bool batch = percent >= 84;
   if (percent >= 72 && !batch) operation.kind = Operation::Kind::kDelete;
@@ -89,7 +95,7 @@ inline Operation OperationOf(uint32_t thread, uint64_t number) {
 }
 
 // Begins with "thread:number:"; the rest follows from these. Mostly small, some larger than a WAL
-// block.
+// block, a few larger than what RocksDB appends at once.
 inline std::string ValueOf(uint32_t thread, uint64_t number) {
   uint64_t state = Mix(number, thread + 77) | 1;
   const auto next = [&state] {
@@ -98,7 +104,8 @@ inline std::string ValueOf(uint32_t thread, uint64_t number) {
     state ^= state << 17;
     return state;
   };
-  const size_t size = number % 61 == 5 ? 33000 + next() % 30000 : 20 + next() % 700;
+  size_t size = number % 61 == 5 ? 33000 + next() % 30000 : 20 + next() % 700;
+  if (number % kLargeEvery == kFirstLarge && thread < kThreads) size = 1'200'000 + next() % 400'000;
   std::string value = std::to_string(thread) + ":" + std::to_string(number) + ":";
   value.resize(std::max(size, value.size() + 1), '\0');
   for (size_t i = value.find('\0'); i < value.size(); ++i) value[i] = static_cast<char>(next());

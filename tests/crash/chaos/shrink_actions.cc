@@ -8,6 +8,10 @@ namespace {
 
 namespace stdfs = std::filesystem;
 
+// The service writes while seconds pass. It need not be at full speed, which takes the processor
+// from whatever else runs.
+constexpr uint32_t kUnhurried = 3000;  // µs between two operations of a thread
+
 std::string ContinuingUri(const World& world) {
   StoreOptions options = world.Options();
   options.on_replica_failure = OnReplicaFailure::kContinue;
@@ -46,6 +50,7 @@ void LoseReplica(World& world) {
     if (!StartContinuing(world)) return;
   }
   if (world.Coin()) Forget(world, which);
+  world.progress().pause_us.store(kUnhurried);
   if (!world.StartReplica(which)) return world.Fail("it does not start again");
   LetRun(world, 4'000'000);
   if (world.Coin()) world.KillReplica(which);
@@ -57,6 +62,7 @@ void LoseReplica(World& world) {
 // meanwhile: two may be gone for longer than a write waits.
 void FlappingReplicas(World& world) {
   if (!StartContinuing(world)) return;
+  world.progress().pause_us.store(kUnhurried);
   for (int round = 0; round < 4; ++round) {
     const auto which = static_cast<uint32_t>(world.Random(kReplicas));
     world.KillReplica(which);
@@ -72,6 +78,7 @@ void FlappingReplicas(World& world) {
 // Only one replica is left for a while. What it held alone decides nothing later.
 void LoseTwoReplicas(World& world) {
   if (!StartContinuing(world)) return;
+  world.progress().pause_us.store(kUnhurried);
   const auto left = static_cast<uint32_t>(world.Random(kReplicas));
   const uint32_t first = (left + 1) % kReplicas, second = (left + 2) % kReplicas;
   world.KillReplica(first);

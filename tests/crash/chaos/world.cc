@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "crash/chaos/refusals.h"
+#include "files/export.h"
 #include "hyperloop/core/softrnic.h"
 
 namespace hyperloop::chaos {
@@ -75,6 +77,15 @@ void SetFiles(const std::string& directory, const std::map<std::string, std::str
     const auto found = present.find(name);
     if (found == present.end() || found->second != bytes) WriteFile(directory + "/" + name, bytes);
   }
+}
+
+std::map<std::string, std::string> LogLaneOf(std::map<std::string, std::string> files) {
+  std::erase_if(files, [](const auto& file) {
+    const std::string& name = file.first;
+    return name.find('/') != std::string::npos ||  // what was set aside
+           (name != "CURRENT" && !name.starts_with("MANIFEST-") && !name.ends_with(".log"));
+  });
+  return files;
 }
 
 bool HasTables(const std::string& directory, int at_least) {
@@ -141,13 +152,23 @@ bool Program::AwaitLine(const std::string& begin) const {
     const std::string text = "\n" + output();
     return text.find("\n" + begin) != std::string::npos;
   };
-  Eventually([&] { return (found = look()) || !running(); }, 60);
+  Eventually([&] { return (found = look()) || !running(); });
   return found || look();
 }
 
 // --- World
 
-World::World(uint64_t seed) : random_(seed) { Prepare(); }
+World::World(uint64_t seed, std::optional<Datapath> datapath) : random_(seed) {
+  if (Random(3) == 0) datapath_ = Datapath::kFanout;
+  if (Random(4) == 0) ack_ = AckMode::kSync;
+  if (Random(8) == 0) wait_ = WaitMode::kPoll;
+  if (datapath) {
+    datapath_ = *datapath;
+    ack_ = AckMode::kAppend;
+    wait_ = WaitMode::kEvent;
+  }
+  Prepare();
+}
 
 void World::Prepare() {
   std::string pattern = "/dev/shm/hyperloop-chaos-XXXXXX";
@@ -162,8 +183,6 @@ void World::Prepare() {
   ::close(fd);
   if (memory == MAP_FAILED) return Fail("cannot map the progress file");
   progress_ = static_cast<Progress*>(memory);
-  if (Random(3) == 0) datapath_ = Datapath::kFanout;
-  if (Random(4) == 0) ack_ = AckMode::kSync;
   if (ack_ == AckMode::kSync) model_.set_only_sync_acknowledges();
   // Not 127.0.0.1, from whose ports connections go out: one of these could have the port of a
   // replica that is down.
@@ -174,7 +193,8 @@ void World::Prepare() {
     if (!StartReplica(i)) Fail("replica " + std::to_string(i) + ": " + replicas_[i].output());
   }
   Note("three replicas, datapath " + std::string(DatapathName(datapath_)) +
-       (ack_ == AckMode::kSync ? ", ack=sync" : ", ack=append"));
+       (ack_ == AckMode::kSync ? ", ack=sync" : ", ack=append") +
+       (wait_ == WaitMode::kPoll ? ", wait=poll" : ", wait=event"));
 }
 
 World::~World() {
@@ -271,10 +291,18 @@ StoreOptions World::Options() const {
   options.pool = primary_pool();
   options.datapath = datapath_;
   options.ack = ack_;
+  options.wait = wait_;
   options.journal_size = 512 << 10;
   options.table_capacity = 256;
-  options.ack_timeout = std::chrono::seconds(15);
-  options.connect_timeout = std::chrono::seconds(5);
+  options.ack_timeout = std::chrono::seconds(30);
+  options.connect_timeout = std::chrono::seconds(20);
+  return options;
+}
+
+StoreOptions World::Impatient() const {
+  StoreOptions options = Options();
+  options.connect_timeout = options.ack_timeout = std::chrono::seconds(3);
+  options.bulk_timeout = std::chrono::seconds(3);  // closing waits for a flush that is under way
   return options;
 }
 
@@ -287,7 +315,8 @@ StoreOptions World::Second() {
 
 void World::StartRnicd() {
   unlink(Path("rnicd.sock").c_str());
-  rnicd_ = Program({ProgramOf("hyperloop-rnicd"), "--socket", Path("rnicd.sock"), "--spin-us", "0"},
+  rnicd_ = Program({ProgramOf("hyperloop-rnicd"), "--socket", Path("rnicd.sock"), "--spin-us", "0",
+                    "--priority", "none"},
                    Path("rnicd.log"));
   if (!rnicd_.AwaitLine("ready")) Fail("the RNIC daemon does not start: " + rnicd_.output());
 }
@@ -321,7 +350,7 @@ void World::AwaitReplicas() {
   for (uint32_t i = 0; i < kReplicas; ++i) {
     std::string text;
     const bool answers = Eventually([&] {
-      const Result<std::string> member = MemberText(i);
+      const Result<NodeStatus> member = Member(i);
       text = member.status().ToString();
       return member.ok();
     });
@@ -346,6 +375,15 @@ bool World::AwaitAcknowledged(uint64_t more) {
 bool World::AwaitPhase(Phase phase) {
   return Eventually([&] { return progress_->phase.load() >= phase || !writer_.running(); }) &&
          progress_->phase.load() >= phase;
+}
+
+bool World::AwaitLargeWrite() {
+  const auto begun = [&] {
+    return std::any_of(
+        std::begin(progress_->outcomes), std::end(progress_->outcomes),
+        [](const auto& outcomes) { return outcomes[kFirstLarge].load() != Outcome::kNone; });
+  };
+  return Eventually([&] { return begun() || !writer_.running(); }) && begun();
 }
 
 bool World::StartWriting(uint64_t acknowledged) {
@@ -403,14 +441,21 @@ Ended World::Dump(const std::string& uri, const std::string& directory,
   return Run({ProgramOf("chaos_writer"), "dump", uri, directory, out});
 }
 
-Result<std::string> World::MemberText(uint32_t i) const {
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device,
-                      softrnic::OpenDaemonDevice({Path("rnicd.sock"), "observer"}));
+Result<std::unique_ptr<rnic::Device>> World::Observer() const {
+  return softrnic::OpenDaemonDevice({Path("rnicd.sock"), "observer"});
+}
+
+Result<NodeStatus> World::Member(uint32_t i) const {
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, Observer());
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
                       NodeView::Connect(*device, "replica" + std::to_string(i)));
-  HL_ASSIGN_OR_RETURN(const NodeStatus status, view->ReadStatus());
-  std::string bytes(view->region_size(), '\0');
-  HL_RETURN_IF_ERROR(view->Read(0, std::as_writable_bytes(std::span(bytes))));
+  return view->ReadStatus();
+}
+
+// The pool's file is the memory that the replica's RNIC writes to.
+Result<std::string> World::MemberText(uint32_t i) const {
+  HL_ASSIGN_OR_RETURN(const NodeStatus status, Member(i));
+  const std::string bytes = ReadFile(pool(i));
   std::ostringstream text;
   text << "sealed " << status.sealed_epoch << " by " << status.owner << ", installed "
        << status.installed_epoch << ", group " << status.group << ", database " << status.database
@@ -527,6 +572,47 @@ void World::CheckMembers(const Content& content) {
   for (uint32_t i = 0; i < kReplicas && !failed(); ++i) CheckExport(i, content);
 }
 
+Status World::ExportAlone(uint32_t i) const {
+  stdfs::remove_all(Path("export"));
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, Observer());
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
+                      NodeView::Connect(*device, "replica" + std::to_string(i)));
+  HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+  return ExportFiles(image.bytes(), Path("export"), 0, false, pool(i) + ".files").status();
+}
+
+Content World::DumpExport(const std::string& who) {
+  const Ended opened = Dump("-", Path("export"), Path("export-dump"));
+  if (opened.status != kDone)
+    Fail("stock RocksDB cannot open the " + who + ": " + Tail(opened.output, 800));
+  std::string torn;
+  Content content = ReadDump(Path("export-dump"), &torn);
+  if (!torn.empty()) Fail("torn in the " + who + ": " + torn);
+  stdfs::remove_all(Path("export"));
+  stdfs::remove_all(Path("export-log"));
+  return content;
+}
+
+void World::CheckEachAlone() {
+  if (failed()) return;
+  model_.Follow(*progress_);
+  Revive();
+  for (uint32_t i = 0; i < kReplicas && !failed(); ++i) {
+    const std::string who = "export of replica " + std::to_string(i) + " alone";
+    if (const Status status = ExportAlone(i); !status.ok())
+      return Fail(who + ": " + status.ToString());
+    const Content content = DumpExport(who);
+    if (const std::string wrong = model_.Check(content); !wrong.empty()) Fail(who + ": " + wrong);
+  }
+}
+
+Result<std::map<std::string, std::string>> World::GroupFiles(uint32_t i) const {
+  HL_RETURN_IF_ERROR(ExportAlone(i));
+  std::map<std::string, std::string> files = LogLaneOf(FilesIn(Path("export")));
+  stdfs::remove_all(Path("export"));
+  return files;
+}
+
 void World::CheckExport(uint32_t i, const Content& content) {
   const std::string to = Path("export");
   stdfs::remove_all(to);
@@ -534,19 +620,12 @@ void World::CheckExport(uint32_t i, const Content& content) {
                            std::to_string(i), "--files", pool(i) + ".files", "--to", to});
   const std::string who = "export of replica " + std::to_string(i);
   if (ended.status != 0) return Fail(who + ": " + Tail(ended.output, 800));
-  const Ended opened = Dump("-", to, Path("export-dump"));
-  if (opened.status != kDone)
-    return Fail("stock RocksDB cannot open the " + who + ": " + Tail(opened.output, 800));
-  std::string torn;
-  if (ReadDump(Path("export-dump"), &torn) != content)
-    Fail("the " + who + " has another content than the database");
   if (access(kLdb, X_OK) == 0) {
     const Ended consistent = Run({kLdb, "--db=" + to, "checkconsistency"});
     if (consistent.status != 0 || consistent.output.find("OK") == std::string::npos)
       Fail("ldb checkconsistency of the " + who + ": " + Tail(consistent.output, 800));
   }
-  stdfs::remove_all(to);
-  stdfs::remove_all(to + "-log");
+  if (DumpExport(who) != content) Fail("the " + who + " has another content than the database");
 }
 
 }  // namespace hyperloop::chaos

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -62,7 +63,8 @@ struct Shown {
 
 class World {
  public:
-  explicit World(uint64_t seed);
+  // `datapath`: the one to use, with ack=append and wait=event; none: the seed decides.
+  explicit World(uint64_t seed, std::optional<Datapath> datapath = {});
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -91,6 +93,8 @@ class World {
   std::string endpoint(uint32_t i) const { return endpoints_[i]; }
   StoreOptions Options() const;
   std::string Uri() const { return FormatStoreUri(Options()); }
+  // The service gives up on a part that does not answer long before the checker gives up on it.
+  StoreOptions Impatient() const;
   // A primary on another host, with a pool of its own.
   StoreOptions Second();
   bool small_disk() const { return small_disk_; }
@@ -125,6 +129,8 @@ class World {
   bool AwaitPhase(Phase phase);
   // Starts the writer and waits until it writes; fails the world if it does not.
   bool StartWriting(uint64_t acknowledged);
+  // Waits until a thread has begun a write of which RocksDB makes several appends.
+  bool AwaitLargeWrite();
   Ended CloseWriter();  // tells it to stop, and waits
   void KillWriter();
   // A life of the service that ends by itself or by SIGKILL.
@@ -141,6 +147,12 @@ class World {
                       const std::vector<std::string>& words);
 
   // --- judging ---
+  // The group was whole while the service wrote, and the service is dead. What each replica holds,
+  // exported without the help of any other, has everything acknowledged and nothing else that was
+  // not begun. Revives the group.
+  void CheckEachAlone();
+  // The files of the log lane as replica i has them.
+  Result<std::map<std::string, std::string>> GroupFiles(uint32_t i) const;
   // Ends the service, revives the group, opens the directory orderly, and checks acknowledged
   // writes, equality of the members, and the export of each.
   void Settle();
@@ -155,6 +167,13 @@ class World {
   void CheckProcesses();
   void CheckMembers(const Content& content);
   void CheckExport(uint32_t i, const Content& content);
+  // Writes what replica i holds to the folder `export`, without the help of any other.
+  Status ExportAlone(uint32_t i) const;
+  // What stock RocksDB finds in the folder `export`, which it removes; `who` is its name in a
+  // failure.
+  Content DumpExport(const std::string& who);
+  Result<std::unique_ptr<rnic::Device>> Observer() const;
+  Result<NodeStatus> Member(uint32_t i) const;
   Result<std::string> MemberText(uint32_t i) const;
 
   std::mt19937_64 random_;
@@ -162,6 +181,7 @@ class World {
   std::vector<std::string> endpoints_;
   Datapath datapath_ = Datapath::kOffload;
   AckMode ack_ = AckMode::kAppend;
+  WaitMode wait_ = WaitMode::kEvent;
   bool small_disk_ = false;
   Program rnicd_;
   std::vector<Program> replicas_;
@@ -175,8 +195,9 @@ class World {
   uint64_t paths_ = 0;
 };
 
-// Waits until `condition` holds, at most `seconds`; false when it does not.
-bool Eventually(const std::function<bool()>& condition, int seconds = 30);
+// Waits until `condition` holds, at most `seconds`; false when it does not. The default is only a
+// net against hanging.
+bool Eventually(const std::function<bool()>& condition, int seconds = 90);
 // Lets processes run for a random time; the tests leave their progress to chance.
 void LetRun(World& world, uint64_t at_most_us);
 std::string ReadFile(const std::string& path);
@@ -184,6 +205,8 @@ void WriteFile(const std::string& path, const std::string& bytes);
 // Makes the files of `directory` equal to `files`, without touching those that are equal already.
 void SetFiles(const std::string& directory, const std::map<std::string, std::string>& files);
 std::map<std::string, std::string> FilesIn(const std::string& directory);
+// Those of `files` that are in the log lane: CURRENT, MANIFEST and logs.
+std::map<std::string, std::string> LogLaneOf(std::map<std::string, std::string> files);
 // Whether there are at least so many tables. They are made one after the other, so that with two
 // the database knows one.
 bool HasTables(const std::string& directory, int at_least);
