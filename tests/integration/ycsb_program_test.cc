@@ -95,7 +95,7 @@ const std::map<std::string, std::set<std::string>> kTypes = {
     {"d", {"read", "insert"}}, {"e", {"scan", "insert"}}, {"f", {"read", "read-modify-write"}}};
 
 TEST_F(YcsbProgramTest, RunsEveryWorkloadOnAReplicatedDatabase) {
-  TestCluster cluster(2);
+  TestCluster cluster(2, 64 << 20);  // the journal of a URI without options takes 32 MiB
   ASSERT_TRUE(cluster.started());
   const std::vector<std::string> common = {"--uri", cluster.uri(), kSome};
   const auto with = [&common](std::vector<std::string> more) {

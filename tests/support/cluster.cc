@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "hyperloop/core/softrnic.h"
+#include "hyperloop/replication/store.h"
 #include "support/regions.h"
 
 namespace hyperloop::test {
@@ -110,8 +111,21 @@ void TestCluster::KillRnicd() {
 }
 
 Status TestCluster::Restart() {
+  rnicd_.Kill();  // the cluster does not know it
   HL_ASSIGN_OR_RETURN(info_, StartCluster(options_));
   return {};
+}
+
+bool TestCluster::Runs() const {
+  const Result<ClusterInfo> now = ReadCluster(info_.directory);
+  if (!now.ok() || now->processes.size() != info_.processes.size()) return false;
+  for (size_t i = 0; i < info_.processes.size(); ++i) {
+    if (now->processes[i].state != ProcessState::kRunning ||
+        now->processes[i].pid != info_.processes[i].pid ||
+        now->processes[i].listen != info_.processes[i].listen)
+      return false;
+  }
+  return true;
 }
 
 Status TestCluster::AddReplica() {
@@ -131,6 +145,28 @@ std::string TestCluster::Ctl(const std::string& arguments) const {
 }
 
 std::string TestCluster::Reset() const { return Ctl("reset --yes --uri '" + uri() + "'"); }
+
+Status TestCluster::Empty() const {
+  StoreOptions options = Options();
+  options.restore = options.rebind = true;  // the group may hold files, which are to be removed
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
+  TakeRequest request;
+  request.directory = folder_ + "/nowhere";
+  TakeResult taken;
+  HL_RETURN_IF_ERROR(store->Take(request, &taken));
+  for (const FileInfo& file : taken.files) HL_RETURN_IF_ERROR(store->Remove(file.name));
+  HL_RETURN_IF_ERROR(store->Close());
+  // Replicas drop files while a primary serves, and keep those for good that they set aside.
+  for (uint32_t i = 0; i < replicas(); ++i) {
+    const std::string files = pool(i) + ".files";
+    if (!std::filesystem::exists(files)) continue;
+    std::vector<std::filesystem::path> left;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(files))
+      if (!entry.is_directory()) left.push_back(entry.path());
+    for (const std::filesystem::path& file : left) std::filesystem::remove(file);
+  }
+  return {};
+}
 
 std::string TestCluster::Resize(uint64_t region_size, uint32_t table_capacity) {
   if (Status stopped = StopCluster(info_.directory).status(); !stopped.ok())

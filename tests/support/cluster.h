@@ -30,7 +30,7 @@ class TestCluster {
  public:
   // `replicas` regions of `region_size` bytes. No daemon thread spins or has a raised priority.
   // Fails the running test when it does not start.
-  explicit TestCluster(uint32_t replicas = 3, uint64_t region_size = 64ull << 20);
+  explicit TestCluster(uint32_t replicas = 3, uint64_t region_size = 32ull << 20);
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
   TestCluster& operator=(const TestCluster&) = delete;
@@ -40,6 +40,7 @@ class TestCluster {
   const std::string& socket() const { return info_.socket; }
   const std::string& uri() const { return info_.uri; }
   uint32_t replicas() const { return options_.replicas; }
+  uint64_t region_size() const { return options_.region_size; }
   const std::string& endpoint(uint32_t i) const { return process(i).listen; }
   const std::string& pool(uint32_t i) const { return process(i).pool; }
   pid_t rnicd_pid() const { return info_.processes[0].pid; }
@@ -59,6 +60,8 @@ class TestCluster {
   void KillRnicd();
   // Starts dead processes again, on the old pools and ports.
   Status Restart();
+  // Whether each process runs that the cluster was started with, on its old port.
+  bool Runs() const;
   // Starts another replica, which no group has yet.
   Status AddReplica();
   // Stops the cluster, gives every pool a larger region with hyperloopctl, and starts it again.
@@ -67,7 +70,9 @@ class TestCluster {
   // Empties the group, which must have no primary. Returns the output of hyperloopctl if it failed,
   // else an empty text.
   std::string Reset() const;
-  // Starts only a new RNIC daemon; the replicas live on.
+  // The same without a process for it. The replicas' files go, too.
+  Status Empty() const;
+  // Starts only a new RNIC daemon; the replicas live on. For Runs and Restart there is none then.
   void RestartRnicd();
 
   // A device at the cluster's daemon, on an emulated host of its own.
