@@ -5,8 +5,9 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/child_process.h"
@@ -20,8 +21,9 @@ struct CtlRun {
 };
 
 inline std::string Slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
 }
 
 // Runs hyperloopctl with `arguments`; its output goes through files in `folder`.
