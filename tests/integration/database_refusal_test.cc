@@ -1,5 +1,6 @@
 // Each mistake with a real RocksDB over a real cluster is refused with one clear error, and leaves
-// every byte of the group and of the directories unchanged.
+// every byte of the group and of the directories unchanged. Therefore all tests share one cluster,
+// which only the last one damages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -9,13 +10,14 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "control/endpoint.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "support/child_process.h"
-#include "support/cluster.h"
 #include "support/database.h"
+#include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -26,11 +28,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int kKeys = 300;
+constexpr int kKeys = 100;
 
-class DatabaseRefusalTest : public testing::Test {
+class DatabaseRefusalTest : public SharedClusterTest<2, 16 << 20> {
  protected:
-  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+  static void TearDownTestSuite() {
+    other_.End();
+    SharedClusterTest::TearDownTestSuite();
+  }
 
   std::string Path(const std::string& name) const { return cluster_.folder() + "/" + name; }
   // Another primary: its own pool and emulated host.
@@ -54,21 +59,24 @@ class DatabaseRefusalTest : public testing::Test {
     EXPECT_EQ(database.FirstMissing(kKeys), "");
   }
 
-  // The visible state of a group: its members' bytes, and their numbers and owners.
+  // The visible state of a group: all that its replicas keep, and their numbers and owners.
   struct Shown {
-    std::vector<std::vector<std::byte>> regions;
+    std::vector<std::map<std::string, std::string>> kept;
     std::string members;
     bool operator==(const Shown&) const = default;
   };
   static Shown Look(const TestCluster& cluster) {
     Shown shown;
     for (uint32_t i = 0; i < cluster.replicas(); ++i) {
-      const Result<std::vector<std::byte>> region = cluster.ReplicaRegion(i);
+      auto kept = FilesOf(cluster.pool(i) + ".files");
+      std::string& pool = kept["pool"];
+      pool.resize(stdfs::file_size(cluster.pool(i)));
+      std::ifstream(cluster.pool(i), std::ios::binary)
+          .read(pool.data(), static_cast<std::streamsize>(pool.size()));
+      shown.kept.push_back(std::move(kept));
       const Result<NodeStatus> status = cluster.ReplicaStatus(i);
-      EXPECT_OK(region);
       EXPECT_OK(status);
-      if (!region.ok() || !status.ok()) continue;
-      shown.regions.push_back(*region);
+      if (!status.ok()) continue;
       shown.members += std::to_string(status->sealed_epoch) + "/" +
                        std::to_string(status->installed_epoch) + " " + status->owner + " " +
                        status->group + " " + std::to_string(status->released) + "\n";
@@ -97,8 +105,19 @@ class DatabaseRefusalTest : public testing::Test {
       EXPECT_TRUE(Look(*clusters[i]) == before[i]) << "group " << i << " changed";
   }
 
-  TestCluster cluster_{2, 16 << 20};
+  inline static SharedCluster other_{1, 24 << 20};  // another group
 };
+
+TEST_F(DatabaseRefusalTest, RegionTooSmallOrOfAnotherSize) {
+  ASSERT_TRUE(shared_.Untaken().started());  // a group that was taken is formatted already
+  StoreOptions store = cluster_.Options();
+  store.journal_size = 1 << 30;
+  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("too small"));
+  store = cluster_.Options();
+  store.region_size = 8 << 20;
+  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("region_size"));
+  EXPECT_FALSE(stdfs::exists(store.pool));
+}
 
 TEST_F(DatabaseRefusalTest, AnotherDirectoryOnAUsedGroup) {
   Make(cluster_.Options(), Path("db"));
@@ -116,7 +135,7 @@ TEST_F(DatabaseRefusalTest, AnotherDirectoryOnAUsedGroup) {
 }
 
 TEST_F(DatabaseRefusalTest, DirectoryOfAnotherGroup) {
-  TestCluster other(2, 32 << 20);
+  TestCluster& other = other_.Emptied();
   ASSERT_TRUE(other.started());
   const std::string theirs = other.folder() + "/db";
   Make(cluster_.Options(), Path("db"));
@@ -173,8 +192,8 @@ TEST_F(DatabaseRefusalTest, MissingTableFencesNobody) {
   ASSERT_OK(living.db()->Flush(rocksdb::FlushOptions()));
   const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
-    for (const auto& group : stdfs::directory_iterator(cluster_.pool(i) + ".files"))
-      stdfs::remove_all(group);
+    for (const auto& [name, bytes] : FilesOf(cluster_.pool(i) + ".files"))
+      stdfs::remove(cluster_.pool(i) + ".files/" + name);
   }
   StoreOptions second = Second();
   second.takeover = second.restore = second.rebind = true;
@@ -243,52 +262,13 @@ TEST_F(DatabaseRefusalTest, WrongPoolsOfThePrimary) {
   StoreOptions of_replica = cluster_.Options();
   of_replica.pool = cluster_.pool(1);
   refused(of_replica, "use");
-  TestCluster other(1, 16 << 20);
+  TestCluster& other = other_.Emptied();
   ASSERT_TRUE(other.started());
   Make(other.Options(), other.folder() + "/db");
   StoreOptions foreign = cluster_.Options();
   foreign.pool = other.Options().pool;
   refused(foreign, "name another path, or remove the file");
   ExpectWhole(cluster_.Options(), Path("db"));
-}
-
-TEST_F(DatabaseRefusalTest, RegionTooSmallOrOfAnotherSize) {
-  StoreOptions store = cluster_.Options();
-  store.journal_size = 1 << 30;
-  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("too small"));
-  store = cluster_.Options();
-  store.region_size = 8 << 20;
-  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("region_size"));
-  EXPECT_FALSE(stdfs::exists(store.pool));
-}
-
-TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
-  Make(cluster_.Options(), Path("db"));
-  const auto files = FilesOf(Path("db"));
-  const auto refused = [&](TestDatabase& database, const std::string& reason) {
-    const rocksdb::Status status = database.Open();
-    EXPECT_THAT(status, StatusIs(rocksdb::Status::kIOError));
-    EXPECT_THAT(status.ToString(), HasSubstr(reason));
-    EXPECT_TRUE(FilesOf(Path("db")) == files);
-  };
-  TestDatabase early(cluster_.Options(), Path("db"));
-  ASSERT_OK(early.MakeEnv());
-  cluster_.KillReplica(1);
-  refused(early, cluster_.endpoint(1));  // died after the FileSystem was made
-  TestDatabase late(cluster_.Options(), Path("db"));
-  refused(late, cluster_.endpoint(1));
-  ASSERT_OK(cluster_.Restart());
-  cluster_.KillRnicd();
-  TestDatabase without_rnic(cluster_.Options(), Path("db"));
-  refused(without_rnic, cluster_.socket());
-  cluster_.RestartRnicd();
-  rocksdb::Status opened;
-  TestDatabase again(cluster_.Options(), Path("db"));
-  EXPECT_TRUE(Eventually([&] {
-    opened = again.Open();
-    return opened.ok();
-  })) << opened.ToString();
-  EXPECT_EQ(again.FirstMissing(kKeys), "");
 }
 
 // A replica of an earlier release: who comes to its port is told so.
@@ -365,6 +345,35 @@ TEST_F(DatabaseRefusalTest, ForkedChildCannotWrite) {
   EXPECT_EQ(database.FirstMissing(kKeys), "");
   EXPECT_EQ(database.Get("parent"), "1");
   EXPECT_THAT(database.Get("child"), HasSubstr("NotFound"));
+}
+
+TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
+  Make(cluster_.Options(), Path("db"));
+  const auto files = FilesOf(Path("db"));
+  const auto refused = [&](TestDatabase& database, const std::string& reason) {
+    const rocksdb::Status status = database.Open();
+    EXPECT_THAT(status, StatusIs(rocksdb::Status::kIOError));
+    EXPECT_THAT(status.ToString(), HasSubstr(reason));
+    EXPECT_TRUE(FilesOf(Path("db")) == files);
+  };
+  TestDatabase early(cluster_.Options(), Path("db"));
+  ASSERT_OK(early.MakeEnv());
+  cluster_.KillReplica(1);
+  refused(early, cluster_.endpoint(1));  // died after the FileSystem was made
+  TestDatabase late(cluster_.Options(), Path("db"));
+  refused(late, cluster_.endpoint(1));
+  ASSERT_OK(cluster_.Restart());
+  cluster_.KillRnicd();
+  TestDatabase without_rnic(cluster_.Options(), Path("db"));
+  refused(without_rnic, cluster_.socket());
+  cluster_.RestartRnicd();
+  rocksdb::Status opened;
+  TestDatabase again(cluster_.Options(), Path("db"));
+  EXPECT_TRUE(Eventually([&] {
+    opened = again.Open();
+    return opened.ok();
+  })) << opened.ToString();
+  EXPECT_EQ(again.FirstMissing(kKeys), "");
 }
 
 }  // namespace
