@@ -34,6 +34,46 @@ class AdoptTest : public WholeDatabaseTest {
   }
 };
 
+// On fresh replicas, which nobody has formatted. Neither directory nor replicas change.
+TEST_F(AdoptTest, WhatIsNotWholeIsRefusedByAFreshGroup) {
+  ASSERT_TRUE(shared_.Untaken().started());
+  MakePlain();
+  std::vector<fs::path> of_database = {Directory() + "/CURRENT"};
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") of_database.push_back(entry.path());
+  ASSERT_EQ(of_database.size(), 2u);
+  for (const fs::path& path : of_database) {
+    SCOPED_TRACE(path);
+    const fs::path aside = cluster_.folder() + "/aside";
+    fs::rename(path, aside);
+    const auto before = FilesOf(Directory());
+    StoreOptions options = cluster_.Options();
+    options.adopt = true;
+    TestDatabase database(options, Directory());
+    EXPECT_THAT(database.Open().ToString(), AnyOf(HasSubstr("no CURRENT"), HasSubstr("lacks")));
+    EXPECT_EQ(FilesOf(Directory()), before);
+    fs::rename(aside, path);
+  }
+  {
+    rocksdb::Options options;
+    options.avoid_flush_during_recovery = true;
+    rocksdb::DB* opened = nullptr;
+    ASSERT_OK(rocksdb::DB::Open(options, Directory(), &opened));
+    const std::unique_ptr<rocksdb::DB> db(opened);
+    ASSERT_OK(db->Put({}, "more than the region", std::string(40 << 20, 'm')));
+  }
+  const auto before = FilesOf(Directory());
+  const Outcome large = Ctl(Command(Directory()));
+  EXPECT_EQ(large.exit_status, 1);
+  EXPECT_THAT(large.text, HasSubstr("hyperloopctl resize"));
+  EXPECT_TRUE(FilesOf(Directory()) == before);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto status = cluster_.ReplicaStatus(i);
+    ASSERT_OK(status);
+    EXPECT_EQ(status->sealed_epoch, 0u);
+  }
+}
+
 TEST_F(AdoptTest, EveryReplicaHoldsTheDatabaseFromThenOn) {
   MakePlain();
   const Outcome adopted = Ctl(Command(Directory()));
@@ -78,45 +118,6 @@ TEST_F(AdoptTest, AnOpenDatabaseAndNoDatabaseAreRefused) {
   EXPECT_EQ(beside.exit_status, 1);
   EXPECT_THAT(beside.text, HasSubstr("is open in another process"));
   EXPECT_EQ(FilesOf(Directory()), before);
-}
-
-// On fresh replicas, which nobody has formatted. Neither directory nor replicas change.
-TEST_F(AdoptTest, WhatIsNotWholeIsRefusedByAFreshGroup) {
-  MakePlain();
-  std::vector<fs::path> of_database = {Directory() + "/CURRENT"};
-  for (const auto& entry : fs::directory_iterator(Directory()))
-    if (entry.path().extension() == ".sst") of_database.push_back(entry.path());
-  ASSERT_EQ(of_database.size(), 2u);
-  for (const fs::path& path : of_database) {
-    SCOPED_TRACE(path);
-    const fs::path aside = cluster_.folder() + "/aside";
-    fs::rename(path, aside);
-    const auto before = FilesOf(Directory());
-    StoreOptions options = cluster_.Options();
-    options.adopt = true;
-    TestDatabase database(options, Directory());
-    EXPECT_THAT(database.Open().ToString(), AnyOf(HasSubstr("no CURRENT"), HasSubstr("lacks")));
-    EXPECT_EQ(FilesOf(Directory()), before);
-    fs::rename(aside, path);
-  }
-  {
-    rocksdb::Options options;
-    options.avoid_flush_during_recovery = true;
-    rocksdb::DB* opened = nullptr;
-    ASSERT_OK(rocksdb::DB::Open(options, Directory(), &opened));
-    const std::unique_ptr<rocksdb::DB> db(opened);
-    ASSERT_OK(db->Put({}, "more than the region", std::string(40 << 20, 'm')));
-  }
-  const auto before = FilesOf(Directory());
-  const Outcome large = Ctl(Command(Directory()));
-  EXPECT_EQ(large.exit_status, 1);
-  EXPECT_THAT(large.text, HasSubstr("hyperloopctl resize"));
-  EXPECT_TRUE(FilesOf(Directory()) == before);
-  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
-    const auto status = cluster_.ReplicaStatus(i);
-    ASSERT_OK(status);
-    EXPECT_EQ(status->sealed_epoch, 0u);
-  }
 }
 
 TEST_F(AdoptTest, KilledWhileAReplicaLacksFilesItGoesOn) {

@@ -7,14 +7,15 @@
 #include <sys/statvfs.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
 
-#include "support/cluster.h"
 #include "support/database.h"
+#include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -78,10 +79,20 @@ class Writer {
   std::thread thread_;
 };
 
-class DatabaseFailureTest : public testing::Test {
+class DatabaseFailureTest : public SharedClusterTest<2, 32 << 20> {
  protected:
+  // Each failure of a part is waited for so long.
+  static constexpr std::chrono::seconds kAckTimeout{2};
+
+  explicit DatabaseFailureTest(std::chrono::milliseconds ack_timeout = kAckTimeout)
+      : database_(WithTimeout(cluster_.Options(), ack_timeout), cluster_.folder() + "/db") {}
+  static StoreOptions WithTimeout(StoreOptions options, std::chrono::milliseconds ack_timeout) {
+    options.ack_timeout = ack_timeout;
+    return options;
+  }
   void SetUp() override {
-    ASSERT_TRUE(cluster_.started());
+    SharedClusterTest::SetUp();
+    if (HasFatalFailure()) return;
     severity_ = std::make_shared<Severity>();
     database_.options.listeners = {severity_};
   }
@@ -118,13 +129,7 @@ class DatabaseFailureTest : public testing::Test {
         << "the replicas differ";
   }
 
-  TestCluster cluster_{2, 64 << 20};
-  TestDatabase database_{[this] {
-                           StoreOptions options = cluster_.Options();
-                           options.ack_timeout = std::chrono::seconds(2);
-                           return options;
-                         }(),
-                         cluster_.folder() + "/db"};
+  TestDatabase database_;
   std::shared_ptr<Severity> severity_;
 };
 
@@ -151,6 +156,7 @@ TEST_F(DatabaseFailureTest, ResumesWhenToldTo) {
 // The database directory on a small disk of its own.
 class FullDiskTest : public DatabaseFailureTest {
  protected:
+  FullDiskTest() : DatabaseFailureTest(std::chrono::minutes(1)) {}
   void SetUp() override {
     DatabaseFailureTest::SetUp();
     std::filesystem::create_directories(database_.directory());
@@ -163,8 +169,10 @@ class FullDiskTest : public DatabaseFailureTest {
   }
   void TearDown() override {
     database_.Close();
-    if (!mounted_) return;
-    EXPECT_EQ(umount(database_.directory().c_str()), 0);
+    if (mounted_) {
+      EXPECT_EQ(umount(database_.directory().c_str()), 0);
+    }
+    DatabaseFailureTest::TearDown();
   }
   void MakeRoom() {
     ASSERT_EQ(mount("tmpfs", database_.directory().c_str(), "tmpfs", MS_REMOUNT, "size=32m"), 0);

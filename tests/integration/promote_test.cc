@@ -62,6 +62,24 @@ TEST_F(PromoteTest, AReplicasMachineTakesThePlaceOfALostPrimary) {
   ExpectEveryReplicaHoldsAll(kKeys + 1);
 }
 
+TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
+  ASSERT_TRUE(shared_.Untaken().started());
+  const Outcome promoted = Promote(Elsewhere());
+  EXPECT_EQ(promoted.exit_status, 1);
+  EXPECT_THAT(promoted.text, HasSubstr("the group holds no database"));
+  EXPECT_FALSE(fs::exists(NewDirectory() + "/HYPERLOOP"));
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto status = cluster_.ReplicaStatus(i);
+    ASSERT_OK(status);
+    EXPECT_EQ(status->sealed_epoch, 0u) << "nothing was changed";
+  }
+  const Outcome nowhere =
+      Ctl(Command(Elsewhere()) + " --replica-files " + NewDirectory() + "/no-such-folder");
+  EXPECT_THAT(nowhere.text, HasSubstr("--replica-files"));
+  TestDatabase database(cluster_.Options(), Directory());
+  EXPECT_OK(database.Open());
+}
+
 // A link that an earlier call left is the replica's own file.
 TEST_F(PromoteTest, ALeftoverLinkIsNotWrittenThrough) {
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
@@ -133,6 +151,7 @@ TEST_F(PromoteTest, ALivingPrimaryIsReplacedOnlyWithAWord) {
 
 // One of two replicas is left, and the other one comes back later.
 TEST_F(PromoteTest, WhatIsLeftGoesOnByForce) {
+  shared_.UseUp();
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
   const std::string lost = cluster_.endpoint(1);
   const Outcome needless = Ctl(Command(Elsewhere()) + " --force --yes");
@@ -191,6 +210,8 @@ TEST_F(PromoteTest, WhatIsLeftGoesOnByForce) {
 
 // The others were out of reach only, and go on: two databases, which stay two.
 TEST_F(PromoteTest, AMajorityThatLivesGoesOnApart) {
+  ASSERT_TRUE(shared_.Untaken().started());  // the group begins with three replicas
+  shared_.UseUp();
   ASSERT_OK(cluster_.AddReplica());
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
   cluster_.KillReplica(1);
@@ -229,23 +250,6 @@ TEST_F(PromoteTest, AMajorityThatLivesGoesOnApart) {
   EXPECT_EQ(side(left, NewDirectory()), "forced");
   cluster_.KillReplica(0);
   EXPECT_EQ(side(majority, Directory()), "majority");
-}
-
-TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
-  const Outcome promoted = Promote(Elsewhere());
-  EXPECT_EQ(promoted.exit_status, 1);
-  EXPECT_THAT(promoted.text, HasSubstr("the group holds no database"));
-  EXPECT_FALSE(fs::exists(NewDirectory() + "/HYPERLOOP"));
-  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
-    const auto status = cluster_.ReplicaStatus(i);
-    ASSERT_OK(status);
-    EXPECT_EQ(status->sealed_epoch, 0u) << "nothing was changed";
-  }
-  const Outcome nowhere =
-      Ctl(Command(Elsewhere()) + " --replica-files " + NewDirectory() + "/no-such-folder");
-  EXPECT_THAT(nowhere.text, HasSubstr("--replica-files"));
-  TestDatabase database(cluster_.Options(), Directory());
-  EXPECT_OK(database.Open());
 }
 
 }  // namespace

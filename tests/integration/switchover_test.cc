@@ -65,6 +65,35 @@ class SwitchoverTest : public ElsewhereTest {
   std::unique_ptr<TestDatabase> former_;
 };
 
+// This process must not have used RocksDB before, because the child would have none of its threads.
+TEST_F(SwitchoverTest, ADeadPrimaryIsLeftToPromote) {
+  ChildProcess primary = ChildProcess::Fork([&] {
+    TestDatabase database(cluster_.Options(), Directory());
+    const bool filled = database.Open().ok() && database.Fill(kKeys).ok();
+    std::puts(filled ? "filled" : "failed");
+    std::fflush(stdout);
+    pause();
+    return 1;
+  });
+  ASSERT_EQ(primary.ReadLine(), "filled");
+  primary.Kill();
+  const Outcome status = Ctl("status --dir " + cluster_.folder() + "/cluster");
+  EXPECT_THAT(status.text, HasSubstr("no heartbeat since 20"));
+  const uint64_t epoch = Epoch();
+  const Outcome refused = Ctl(Arguments("0"));
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.text, HasSubstr("hyperloopctl promote takes its place"));
+  EXPECT_EQ(Epoch(), epoch);
+}
+
+TEST_F(SwitchoverTest, WithoutADatabaseThereIsNothingToMove) {
+  ASSERT_TRUE(shared_.Untaken().started());
+  const Outcome refused = Ctl(Arguments("0"));
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.text, HasSubstr("the group holds no database"));
+  EXPECT_EQ(Epoch(), 0u);
+}
+
 TEST_F(SwitchoverTest, TheTablesAreHereBeforeThePrimaryCloses) {
   ASSERT_NO_FATAL_FAILURE(Serve());
   ChildProcess switchover = Begin();
@@ -230,34 +259,6 @@ TEST_F(SwitchoverTest, TooFewReplicasAreNamedAtOnce) {
   ASSERT_OK(cluster_.Restart());
   EXPECT_EQ(Ctl(Arguments("0")).exit_status, 0);
   ExpectServes(kKeys);
-}
-
-TEST_F(SwitchoverTest, WithoutADatabaseThereIsNothingToMove) {
-  const Outcome refused = Ctl(Arguments("0"));
-  EXPECT_EQ(refused.exit_status, 1);
-  EXPECT_THAT(refused.text, HasSubstr("the group holds no database"));
-  EXPECT_EQ(Epoch(), 0u);
-}
-
-// This process must not have used RocksDB before, because the child would have none of its threads.
-TEST_F(SwitchoverTest, ADeadPrimaryIsLeftToPromote) {
-  ChildProcess primary = ChildProcess::Fork([&] {
-    TestDatabase database(cluster_.Options(), Directory());
-    const bool filled = database.Open().ok() && database.Fill(kKeys).ok();
-    std::puts(filled ? "filled" : "failed");
-    std::fflush(stdout);
-    pause();
-    return 1;
-  });
-  ASSERT_EQ(primary.ReadLine(), "filled");
-  primary.Kill();
-  const Outcome status = Ctl("status --dir " + cluster_.folder() + "/cluster");
-  EXPECT_THAT(status.text, HasSubstr("no heartbeat since 20"));
-  const uint64_t epoch = Epoch();
-  const Outcome refused = Ctl(Arguments("0"));
-  EXPECT_EQ(refused.exit_status, 1);
-  EXPECT_THAT(refused.text, HasSubstr("hyperloopctl promote takes its place"));
-  EXPECT_EQ(Epoch(), epoch);
 }
 
 }  // namespace

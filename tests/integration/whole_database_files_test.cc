@@ -63,7 +63,7 @@ class WholeDatabaseFilesTest : public WholeDatabaseTest {
   // Fills and flushes so often.
   static void Flushes(TestDatabase& database, int count) {
     for (int round = 0; round < count; ++round) {
-      ASSERT_OK(database.Fill(kKeys / 4));
+      ASSERT_OK(database.Fill(kKeys));
       ASSERT_OK(database.db()->Flush({}));
     }
   }
@@ -105,7 +105,7 @@ TEST_F(WholeDatabaseFilesTest, UniversalCompaction) {
     ExpectEqualFiles();
   }
   ExpectEqualFiles();
-  ExpectEveryReplicaHoldsAll(kKeys / 4);
+  ExpectEveryReplicaHoldsAll(kKeys);
 }
 
 TEST_F(WholeDatabaseFilesTest, GarbageCollectionOfBlobs) {
@@ -124,7 +124,7 @@ TEST_F(WholeDatabaseFilesTest, GarbageCollectionOfBlobs) {
     ExpectEqualFiles();
   }
   ExpectEqualFiles();
-  ExpectEveryReplicaHoldsAll(kKeys / 4);
+  ExpectEveryReplicaHoldsAll(kKeys);
 }
 
 TEST_F(WholeDatabaseFilesTest, ADroppedColumnFamily) {
@@ -145,7 +145,7 @@ TEST_F(WholeDatabaseFilesTest, ADroppedColumnFamily) {
     ExpectEqualFiles();
   }
   ExpectEqualFiles();
-  ExpectEveryReplicaHoldsAll(kKeys / 4);
+  ExpectEveryReplicaHoldsAll(kKeys);
 }
 
 TEST_F(WholeDatabaseFilesTest, ACheckpoint) {
@@ -209,7 +209,7 @@ TEST_F(WholeDatabaseFilesTest, ARepair) {
     TestDatabase database(cluster_.Options(), Directory());
     ASSERT_OK(database.Open());
     Flushes(database, 2);
-    ASSERT_OK(database.Fill(kKeys / 2));  // these are in the log only
+    ASSERT_OK(database.Fill(2 * kKeys));  // these are in the log only
   }
   {
     TestDatabase database(cluster_.Options(), Directory());
@@ -220,11 +220,11 @@ TEST_F(WholeDatabaseFilesTest, ARepair) {
   {
     TestDatabase database(cluster_.Options(), Directory());
     ASSERT_OK(database.Open());
-    EXPECT_EQ(database.FirstMissing(kKeys / 2), "");
+    EXPECT_EQ(database.FirstMissing(2 * kKeys), "");
     ExpectEqualFiles();
   }
   ExpectEqualFiles();
-  ExpectEveryReplicaHoldsAll(kKeys / 2);
+  ExpectEveryReplicaHoldsAll(2 * kKeys);
 }
 
 }  // namespace

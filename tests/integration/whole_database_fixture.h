@@ -1,4 +1,5 @@
-// Fixture: a cluster of two replicas, a database's directory, and what each replica alone holds.
+// Fixture: a cluster of two replicas, which the suite shares, a database's directory, and what each
+// replica alone holds.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,18 +18,17 @@
 #include "support/child_process.h"
 #include "support/cluster.h"
 #include "support/database.h"
+#include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
 
 namespace fs = std::filesystem;
 
-inline constexpr int kKeys = 2000;
+inline constexpr int kKeys = 500;
 
-class WholeDatabaseTest : public testing::Test {
+class WholeDatabaseTest : public SharedClusterTest<2, 32 << 20> {
  protected:
-  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
-
   std::string Directory() const { return cluster_.folder() + "/db"; }
   std::string FilesOfReplica(uint32_t replica) const { return cluster_.pool(replica) + ".files"; }
   std::vector<fs::path> TablesOfReplica(uint32_t replica) const {
@@ -36,6 +36,13 @@ class WholeDatabaseTest : public testing::Test {
     for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(replica)))
       if (entry.path().string().find(".sst@") != std::string::npos) tables.push_back(entry.path());
     return tables;
+  }
+  // The directory stays, because the replica has it open.
+  void RemoveFilesOfReplica(uint32_t replica) const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(replica)))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    for (const fs::path& file : files) fs::remove(file);
   }
   static void Damage(const fs::path& path) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -87,7 +94,6 @@ class WholeDatabaseTest : public testing::Test {
     }
   }
 
-  TestCluster cluster_{2, 32 << 20};
   int exports_ = 0;
 };
 
