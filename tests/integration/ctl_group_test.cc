@@ -185,7 +185,7 @@ TEST_F(GroupCommandTest, StatusSaysSinceWhenAndWhyAReplicaIsLeftOut) {
   CloseStore();
   ASSERT_NO_FATAL_FAILURE(Serve([](StoreOptions& options) {
     options.on_replica_failure = OnReplicaFailure::kContinue;
-    options.ack_timeout = std::chrono::seconds(8);
+    options.ack_timeout = std::chrono::seconds(16);
   }));
   cluster_.KillReplica(2);
   Put("000010.log", "words");
