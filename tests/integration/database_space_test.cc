@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "support/cluster.h"
 #include "support/database.h"
+#include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -20,17 +20,14 @@ namespace {
 
 using testing::HasSubstr;
 
-class DatabaseSpaceTest : public testing::Test {
+class DatabaseSpaceTest : public SharedClusterTest<1, 32 << 20> {
  protected:
-  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
-
   StoreOptions Options() const {
     StoreOptions options = cluster_.Options();
     options.space_timeout = std::chrono::milliseconds(100);
+    options.journal_size = 8 << 20;  // nobody waits for space in it, however slow the replica is
     return options;
   }
-
-  TestCluster cluster_{1, 24 << 20};
 };
 
 // As TestDatabase, with transactions.
@@ -281,7 +278,7 @@ TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
   ASSERT_GT(keys, 0);
   transaction.reset();
   database.Close();
-  ASSERT_EQ(cluster_.Resize(48 << 20, 256), "");
+  ASSERT_EQ(cluster_.Resize(56 << 20, 256), "");
   const rocksdb::Status opened = database.Open();
   ASSERT_OK(opened);
   std::string value;
