@@ -134,9 +134,15 @@ class FencingTest : public testing::Test {
   void SetUp() override { ASSERT_TRUE(cluster_.started()); }
 
   std::string Directory() const { return cluster_.folder() + "/db"; }
+  // Nobody has to wait for this primary, however slow the machine is.
+  StoreOptions Options() const {
+    StoreOptions options = cluster_.Options();
+    options.ack_timeout = options.connect_timeout = std::chrono::seconds(60);
+    return options;
+  }
   // Another machine's primary: it has a pool, a host and a copy of the directory.
   StoreOptions Second() const {
-    StoreOptions options = cluster_.Options();
+    StoreOptions options = Options();
     options.pool = cluster_.folder() + "/second.pool";
     options.host = "second";
     options.takeover = options.rebind = true;
@@ -174,7 +180,7 @@ class FencingTest : public testing::Test {
 };
 
 TEST_F(FencingTest, APrimaryThatWakesUpAfterATakeoverChangesNothing) {
-  PrimaryProcess first(cluster_.Options(), Directory(), 0);
+  PrimaryProcess first(Options(), Directory(), 0);
   ASSERT_TRUE(first.Acknowledges(50)) << first.error();
   first.Stop();
   int found = 0;
@@ -201,13 +207,13 @@ TEST_F(FencingTest, APrimaryThatWakesUpAfterATakeoverChangesNothing) {
 TEST_F(FencingTest, OfTwoTakeoversAtOnceOneWinsAndTheLosersDirectoryStaysUsable) {
   constexpr int kFirst = 100;
   {
-    TestDatabase database(cluster_.Options(), Directory());
+    TestDatabase database(Options(), Directory());
     ASSERT_OK(database.Open());
     ASSERT_OK(database.Fill(kFirst));
     ASSERT_OK(database.db()->Flush({}));
   }
   const std::string copy = CopyOfDirectory();
-  StoreOptions here = cluster_.Options();
+  StoreOptions here = Options();
   here.takeover = here.rebind = true;
   int keys = kFirst;
   for (int round = 0; round < 4; ++round) {

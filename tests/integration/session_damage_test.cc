@@ -43,7 +43,7 @@ TEST_F(SessionDamageTest, WhatAnotherPrimaryChangedMeanwhileIsNoDamage) {
   const auto rival_takes = [&] {
     listed_ = 3;
     add_replica_ = replicas_[2]->address();
-    rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
+    rival = Opened(Options("rival"));
     ASSERT_NE(rival, nullptr);
     TakeResult result;
     ASSERT_OK(rival->Take(Request(), &result));

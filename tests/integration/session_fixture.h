@@ -1,5 +1,5 @@
-// A group whose replicas live in the test's process: any of their answers can be withheld, and
-// their regions read and damaged.
+// A group whose replicas live in the test's process: they can end, stand still and start again, any
+// of their answers can be withheld, and their regions read and damaged.
 #pragma once
 
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 
 #include "control/client.h"
 #include "files/file_table.h"
+#include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "journal/log_scan.h"
 #include "layout/region_layout.h"
@@ -44,6 +45,7 @@ class SessionFixture : public testing::Test {
   ~SessionFixture() override {
     silent_ = Body::NONE;
     silent_.notify_all();
+    for (size_t i = 0; i < still_.size(); ++i) GoOn(i);
     FinishSealing();
     replicas_.clear();
     rnic_.StopThread();
@@ -51,7 +53,7 @@ class SessionFixture : public testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  // On its pool; `port`: where to listen, 0: at any free one.
+  // On its pool, with the keys of keys_; `port`: where to listen, 0: at any free one.
   std::unique_ptr<EmbeddedReplica> StartReplica(int i, uint16_t port = 0) {
     const std::string name = "r" + std::to_string(i);
     auto replica = EmbeddedReplica::Start(
@@ -61,6 +63,9 @@ class SessionFixture : public testing::Test {
          .size = kRegion,
          .gate =
              [this, i](const control::BodyUnion& request) {
+               ++waiting_[static_cast<size_t>(i)];
+               still_[static_cast<size_t>(i)].wait(true);
+               --waiting_[static_cast<size_t>(i)];
                if (request.type == Body::ConnectMemberRequest && i == unconnected_)
                  return Fate::kRequestLost;
                if (request.type == Body::SealRequest && i == sealing_) sealing_.wait(i);
@@ -74,7 +79,8 @@ class SessionFixture : public testing::Test {
                  return Fate::kRequestLost;
                return Pass(request.type);
              },
-         .port = port});
+         .port = port,
+         .keys = keys_});
     EXPECT_OK(replica);
     return replica.ok() ? std::move(replica).value() : nullptr;
   }
@@ -98,9 +104,21 @@ class SessionFixture : public testing::Test {
     until_lost_ = number;
   }
 
+  // The replica's process ends: its queues are gone, and its pool stays.
   void Stop(size_t i) {
     stopped_[i] = replicas_[i]->address();
     replicas_[i].reset();
+  }
+  // The replica's process stands still: it answers nothing, and its RNIC serves on.
+  void StandStill(size_t i) { still_[i] = true; }
+  void GoOn(size_t i) {
+    still_[i] = false;
+    still_[i].notify_all();
+  }
+  // The RNIC of all hosts starts anew: whatever they made there is gone.
+  void RestartRnic() {
+    rnic_.CloseHost("primary");
+    for (size_t i = 0; i < replicas_.size(); ++i) rnic_.CloseHost("r" + std::to_string(i));
   }
   void FinishSealing() {
     sealing_ = -1;
@@ -113,7 +131,19 @@ class SessionFixture : public testing::Test {
     replicas_[i] = StartReplica(static_cast<int>(i), at->port);
     ASSERT_NE(replicas_[i], nullptr);
   }
-  std::array<std::string, 3> stopped_;  // the addresses
+  // Those that do not run.
+  void StartAllAgain() {
+    for (size_t i = 0; i < replicas_.size(); ++i)
+      if (replicas_[i] == nullptr) StartAgain(i);
+  }
+  std::string AddressOf(size_t i) const {
+    return replicas_[i] != nullptr ? replicas_[i]->address() : stopped_[i];
+  }
+  static constexpr size_t kMostReplicas = 4;        // of which three are started at first
+  std::array<std::string, kMostReplicas> stopped_;  // the addresses
+  std::array<std::atomic<bool>, kMostReplicas> still_{};
+  std::array<std::atomic<int>, kMostReplicas> waiting_{};  // requests, while it stands still
+  std::string keys_;  // directory of the keys of all; empty: there are none
 
   std::atomic<int> sealing_{-1};  // this replica's seal lasts until FinishSealing; -1: none does
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
@@ -123,14 +153,13 @@ class SessionFixture : public testing::Test {
   std::string add_replica_, remove_replica_;  // the options
   std::vector<std::string> given_up_;         // listed too; see StoreOptions
 
-  std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
-                                std::chrono::milliseconds ack = std::chrono::seconds(10),
-                                const std::string& pool = "primary") {
+  // Those of a primary that nobody has to wait for, however slow the machine is.
+  StoreOptions Options(const std::string& pool = "primary") const {
     StoreOptions options;
-    options.connect_timeout = connect;
-    options.ack_timeout = ack;
-    for (size_t i = 0; i < listed_; ++i)
-      options.replicas.push_back(replicas_[i] != nullptr ? replicas_[i]->address() : stopped_[i]);
+    options.connect_timeout = std::chrono::seconds(60);
+    options.ack_timeout = std::chrono::seconds(60);
+    options.wait = WaitMode::kEvent;
+    for (size_t i = 0; i < listed_; ++i) options.replicas.push_back(AddressOf(i));
     if (without_some_) options.on_replica_failure = OnReplicaFailure::kContinue;
     options.replicas.insert(options.replicas.end(), given_up_.begin(), given_up_.end());
     options.given_up = given_up_;
@@ -138,10 +167,14 @@ class SessionFixture : public testing::Test {
     options.remove_replica = remove_replica_;
     options.device = "unused";
     options.pool = folder_ + "/" + pool;
+    options.keys = keys_;
     options.journal_size = 256 << 10;
     options.table_capacity = 64;
     options.takeover = true;
-    auto store = OpenSessionStore(
+    return options;
+  }
+  Result<std::unique_ptr<Store>> TryOpen(const StoreOptions& options) {
+    return OpenSessionStore(
         options,
         [this]() -> Result<std::unique_ptr<rnic::Device>> {
           ++devices_asked_;
@@ -155,8 +188,19 @@ class SessionFixture : public testing::Test {
           return device;
         },
         log_);
+  }
+  std::unique_ptr<Store> Opened(const StoreOptions& options) {
+    auto store = TryOpen(options);
     EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
+  }
+  std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(60),
+                                std::chrono::milliseconds ack = std::chrono::seconds(60),
+                                const std::string& pool = "primary") {
+    StoreOptions options = Options(pool);
+    options.connect_timeout = connect;
+    options.ack_timeout = ack;
+    return Opened(options);
   }
 
   void WithOwner(const std::function<void(std::vector<uint8_t>&)>& use) {
@@ -182,8 +226,9 @@ class SessionFixture : public testing::Test {
     return !status.ok();
   }
 
-  std::unique_ptr<Store> Taken() {
-    auto store = Opened();
+  std::unique_ptr<Store> Taken() { return Taken(Options()); }
+  std::unique_ptr<Store> Taken(const StoreOptions& options) {
+    auto store = Opened(options);
     if (store == nullptr) return nullptr;
     TakeResult result;
     const Status status = store->Take(Request(), &result);
@@ -195,6 +240,31 @@ class SessionFixture : public testing::Test {
 
   TakeRequest Request() const {
     return {folder_ + "/db", pairing_.group.empty(), pairing_, nullptr};
+  }
+  // Why an opening, or the taking after it, is refused.
+  Status Refusal(const StoreOptions& options) { return Refusal(options, Request()); }
+  Status Refusal(const StoreOptions& options, const TakeRequest& request) {
+    const auto store = TryOpen(options);
+    if (!store.ok()) return store.status();
+    TakeResult result;
+    return (*store)->Take(request, &result);
+  }
+
+  // A primary with the file "f", which holds "one"; file_ is its id.
+  std::unique_ptr<Store> Serving(const StoreOptions& options) {
+    auto store = Taken(options);
+    if (store == nullptr) return nullptr;
+    const auto file = store->Create("f");
+    EXPECT_OK(file);
+    file_ = file.ok() ? *file : FileId{};
+    EXPECT_OK(AppendDurably(*store, file_, "one"));
+    return store;
+  }
+  FileId file_{};
+  // Appends again and again until that is acknowledged. What was not may be there, too.
+  bool Insist(Store& store, std::string_view data) { return Insist(store, file_, data); }
+  bool Insist(Store& store, FileId file, std::string_view data) {
+    return Eventually([&] { return AppendDurably(store, file, data).ok(); });
   }
 
   static std::string Content(Store& store) {
@@ -228,16 +298,36 @@ class SessionFixture : public testing::Test {
   template <class Reply, class Request>
   Reply Ask(size_t replica, const Request& request) {
     const auto endpoint = control::ParseEndpoint(replicas_[replica]->address());
-    auto client =
-        control::ControlClient::Connect(*endpoint, control::Trust(), std::chrono::seconds(20));
+    auto client = control::ControlClient::Connect(*endpoint, control::Trust(), kAnswers);
     EXPECT_OK(client);
     if (!client.ok()) return Reply{};
-    auto reply = (*client)->template Call<Reply>(request, std::chrono::seconds(20));
+    auto reply = (*client)->template Call<Reply>(request, kAnswers);
     EXPECT_OK(reply);
     return reply.ok() ? std::move(reply).value() : Reply{};
   }
   control::HelloReplyT Hello(size_t replica) {
     return Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
+  }
+  // What the replica says of itself, read by RDMA.
+  NodeStatus StatusOf(size_t replica) {
+    const auto device = rnic_.OpenDevice("observer");
+    EXPECT_OK(device);
+    if (!device.ok()) return {};
+    const auto view = NodeView::Connect(**device, "r" + std::to_string(replica));
+    EXPECT_OK(view);
+    if (!view.ok()) return {};
+    auto status = (*view)->ReadStatus();
+    EXPECT_OK(status);
+    return status.ok() ? std::move(status).value() : NodeStatus();
+  }
+  // What each replica has promised and installed.
+  std::vector<uint64_t> Epochs() {
+    std::vector<uint64_t> epochs;
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      const auto hello = Hello(i);
+      epochs.insert(epochs.end(), {hello.sealed_epoch, hello.installed_epoch, hello.served_epoch});
+    }
+    return epochs;
   }
   // Whether the owner's heartbeat at this replica moves several times.
   bool HeartbeatMoves(size_t replica = 1) {
@@ -320,7 +410,20 @@ class SessionFixture : public testing::Test {
     }
   }
 
+  // The primary's own region, too, once it has closed.
+  void ExpectPrimaryEqual(const std::string& pool = "primary") {
+    const auto view = NodeView::OpenPool(folder_ + "/" + pool);
+    ASSERT_OK(view);
+    std::vector<std::byte> own((*view)->region_size());
+    ASSERT_OK((*view)->Read(0, own));
+    const auto first = replicas_[0]->region();
+    EXPECT_EQ(FirstDifference(first, own, RangesInUse(first)), std::nullopt) << "the primary";
+  }
+
   static constexpr uint64_t kRegion = 16 << 20;
+  static constexpr std::chrono::seconds kAnswers{120};  // no replica takes that long to answer
+  // Nobody waits that long for a second or two, and so long waits who misses his timeout.
+  static constexpr std::chrono::minutes kMinute{1};
   std::string folder_;
   softrnic::EmbeddedRnic rnic_;
   std::mutex owner_mutex_;

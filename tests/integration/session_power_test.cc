@@ -75,7 +75,9 @@ class SessionPowerTest : public testing::Test {
     options.journal_size = 256 << 10;
     options.table_capacity = 64;
     options.takeover = true;
-    options.ack_timeout = std::chrono::seconds(1);
+    options.connect_timeout = std::chrono::seconds(60);
+    options.ack_timeout = std::chrono::seconds(4);
+    options.wait = WaitMode::kEvent;
     const int incarnation = incarnation_;
     const auto open_device = [this, incarnation]() -> Result<std::unique_ptr<rnic::Device>> {
       if (incarnation != incarnation_) return Unavailable("this primary is dead");
@@ -92,13 +94,12 @@ class SessionPowerTest : public testing::Test {
     pairing_ = result.pairing;
     return std::move(store).value();
   }
-  // The primary dies: whatever it still does reaches nobody.
-  void Vanish(std::unique_ptr<Store> store) {
+  // The primary dies: whatever it still does reaches nobody. Its calls end after half of
+  // ack_timeout.
+  void Vanish() {
     reachable_ = false;
     ++incarnation_;
     rnic_.CloseHost("primary");
-    store.reset();
-    reachable_ = true;
   }
 
   static std::string Content(Store& store) {
@@ -134,6 +135,10 @@ class SessionPowerTest : public testing::Test {
     ASSERT_OK(rnic_.StartThread());
   }
 
+  static std::string Piece(int round, int i) {
+    return std::to_string(round) + "." + std::to_string(i) + std::string(100, '-') + ";";
+  }
+
   static constexpr uint64_t kRegion = 16 << 20;
   std::string folder_;
   softrnic::PersistenceModel power_;
@@ -144,10 +149,6 @@ class SessionPowerTest : public testing::Test {
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
 };
-
-std::string Piece(int round, int i) {
-  return std::to_string(round) + "." + std::to_string(i) + std::string(100, '-') + ";";
-}
 
 TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
   std::string acknowledged;
@@ -176,6 +177,7 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
     while (appended < 20 + round && !ended) std::this_thread::yield();
     EXPECT_FALSE(ended) << "an append failed before the power did";
     rnic_.StopThread();  // in the middle of something
+    Vanish();
     writer.join();
     for (size_t i = 0; i < replicas_.size(); ++i) {
       for (int n = 0; n < 4; ++n) {
@@ -184,7 +186,7 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
       }
     }
     acknowledged = written;
-    Vanish(std::move(store));
+    store.reset();
     PowerOff();
     PowerOn();
   }
@@ -201,7 +203,9 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
     power_.IgnoreAllReads(true);
     const auto file = store->Lookup("f");
     for (int i = 0; i < 30; ++i) ASSERT_OK(AppendDurably(*store, *file, Piece(0, i)));
-    Vanish(std::move(store));
+    Vanish();
+    store.reset();
+    reachable_ = true;
     power_.IgnoreAllReads(false);
   }
   auto store = Taken();
@@ -212,7 +216,8 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "more"));
   content += "more";
   ExpectLeft(content);
-  Vanish(std::move(store));
+  Vanish();
+  store.reset();
   PowerOff();
   PowerOn();
   store = Taken();

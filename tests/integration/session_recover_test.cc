@@ -29,7 +29,7 @@ TEST_F(SessionRecoverTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThan
     no_device_ = false;
     const auto start = std::chrono::steady_clock::now();
     const Status status = AppendDurably(*store, *file, "x");
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kMinute);
     // The store's own thread may have tried first, while there was no RNIC.
     EXPECT_THAT(status,
                 StatusIs(Code::kUnavailable, testing::AnyOf(testing::HasSubstr("did not answer"),
@@ -39,7 +39,7 @@ TEST_F(SessionRecoverTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThan
     silent_.notify_all();
     EXPECT_TRUE(Eventually([&] { return store->Sync().ok(); }));
   }
-  EXPECT_OK(AppendDurably(*store, *file, "y"));
+  EXPECT_TRUE(Insist(*store, *file, "y"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -145,18 +145,24 @@ TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   ASSERT_OK(store->Take(Request(), &result));
   const auto file = store->Create("f");
   ASSERT_OK(file);
-  ASSERT_OK(AppendDurably(*store, *file, "one"));
+  ASSERT_TRUE(Insist(*store, *file, "one"));
+  const std::string content = Content(*store);
   no_device_ = true;
   EndQueues(1);
   EXPECT_THAT(AppendDurably(*store, *file, "two"), StatusIs(Code::kUnavailable));
   const int before = devices_asked_;
-  for (int i = 0; i < 1000; ++i) ASSERT_THAT(store->Sync(), StatusIs(Code::kUnavailable));
+  int at_once = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int asked = devices_asked_;
+    ASSERT_THAT(store->Sync(), StatusIs(Code::kUnavailable));
+    if (devices_asked_ == asked) ++at_once;
+  }
   EXPECT_GT(devices_asked_, before) << "no call tried";
-  EXPECT_LT(devices_asked_ - before, 500);
+  EXPECT_GT(at_once, 250);
   EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
   no_device_ = false;
   ASSERT_TRUE(Eventually([&] { return store->Sync().ok(); }));
-  EXPECT_THAT(Content(*store), testing::AnyOf("one", "onetwo"));
+  EXPECT_THAT(Content(*store), testing::AnyOf(content, content + "two"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -223,7 +229,7 @@ TEST_F(SessionRecoverTest, RivalThatFailsBeforeItServesFencesNobody) {
     // If it saw the member that the rival has connected, it would take that one for the primary.
     const bool connects = cut.type == Body::ConnectMemberRequest && cut.number == 2;
     if (connects) Blind();
-    auto rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
+    auto rival = Opened(Options("rival"));
     ASSERT_NE(rival, nullptr);
     LoseOnce(cut.type, cut.number);
     TakeResult result;
@@ -248,7 +254,7 @@ TEST_F(SessionRecoverTest, RivalThatHangsBeforeItServesFencesNobody) {
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f");
   ASSERT_OK(file);
-  auto rival = Opened(std::chrono::milliseconds(500), std::chrono::seconds(1), "rival");
+  auto rival = Opened(std::chrono::seconds(2), std::chrono::seconds(2), "rival");
   ASSERT_NE(rival, nullptr);
   silent_ = Body::PrepareMemberRequest;
   TakeResult result;
@@ -270,7 +276,7 @@ TEST_F(SessionRecoverTest, PrimaryThatWakesUpAfterItsSuccessorServedIsFenced) {
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "one"));
   Blind();
-  auto successor = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "successor");
+  auto successor = Opened(std::chrono::seconds(60), std::chrono::seconds(4), "successor");
   ASSERT_NE(successor, nullptr);
   TakeResult result;
   ASSERT_OK(successor->Take(Request(), &result));

@@ -17,9 +17,18 @@ namespace hyperloop::test {
 
 class StoreTest : public testing::Test {
  protected:
+  StoreTest() : own_(std::make_unique<TestCluster>(3, kRegionSize)), cluster_(*own_) {}
+  // A cluster that outlives the test.
+  explicit StoreTest(TestCluster& shared) : cluster_(shared) {}
+
   void SetUp() override { ASSERT_TRUE(cluster_.started()); }
 
-  StoreOptions Options() const { return cluster_.Options(); }
+  // Of a primary that nobody has to wait for, however slow the machine is.
+  StoreOptions Options() const {
+    StoreOptions options = cluster_.Options();
+    options.ack_timeout = options.connect_timeout = std::chrono::seconds(60);
+    return options;
+  }
   // Another primary: its own pool and emulated host.
   StoreOptions SecondOptions() const {
     StoreOptions options = Options();
@@ -90,9 +99,39 @@ class StoreTest : public testing::Test {
         << "the primary differs";
   }
 
-  TestCluster cluster_;
+  static constexpr uint64_t kRegionSize = 16 << 20;
+  const std::unique_ptr<TestCluster> own_;  // null: the cluster is shared
+  TestCluster& cluster_;
   Pairing pairing_;
   TakeResult taken_;
+};
+
+// Tests that share one cluster and its group. After each of them, every replica still runs, and the
+// group is emptied.
+class SharedStoreTest : public StoreTest {
+ protected:
+  SharedStoreTest() : StoreTest(*shared_) { pairing_ = shared_pairing_; }
+  static void SetUpTestSuite() {
+    if (shared_ == nullptr) shared_ = std::make_unique<TestCluster>(3, kRegionSize);
+  }
+  static void TearDownTestSuite() {
+    shared_.reset();
+    shared_pairing_ = {};
+  }
+  void TearDown() override {
+    cluster_.SignalAllReplicas(SIGCONT);
+    StoreOptions options = Options();
+    options.takeover = true;  // what a failed test has left does not hold up the next one
+    const auto store = Taken(options);
+    ASSERT_NE(store, nullptr);
+    for (const FileInfo& file : taken_.files) EXPECT_OK(store->Remove(file.name));
+    EXPECT_OK(store->Close());
+    shared_pairing_ = pairing_;
+  }
+
+ private:
+  static inline std::unique_ptr<TestCluster> shared_;
+  static inline Pairing shared_pairing_;
 };
 
 }  // namespace hyperloop::test

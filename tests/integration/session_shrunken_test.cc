@@ -1,0 +1,269 @@
+// A group that goes on without a replica that failed, and takes it in again
+// (on_replica_failure=continue).
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "integration/session_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class SessionShrunkenTest : public SessionFixture {
+ protected:
+  // A replica is left out after a quarter of ack_timeout. Calls wait for as long, and no test
+  // minds if some fail before that (Insist).
+  StoreOptions Continuing(const std::string& pool = "primary") const {
+    StoreOptions options = Options(pool);
+    options.on_replica_failure = OnReplicaFailure::kContinue;
+    options.ack_timeout = std::chrono::seconds(4);
+    options.takeover = false;
+    return options;
+  }
+  StoreOptions Blocking() const {
+    StoreOptions options = Continuing();
+    options.on_replica_failure = OnReplicaFailure::kBlock;
+    return options;
+  }
+  bool IsWhole() {
+    for (size_t i = 0; i < replicas_.size(); ++i)
+      if (Hello(i).installed_replicas.size() != replicas_.size()) return false;
+    return true;
+  }
+  void ExpectBegins(Store& store) { EXPECT_THAT(Content(store), testing::StartsWith("one")); }
+  void CloseAndExpectEqual(Store& store) {
+    EXPECT_OK(store.Close());
+    ExpectEqualRegions();
+  }
+};
+
+TEST_F(SessionShrunkenTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
+  for (size_t dead = 0; dead < 3; ++dead) {
+    SCOPED_TRACE(dead);
+    log_->Clear();
+    auto store = Serving(Continuing());
+    ASSERT_NE(store, nullptr);
+    Stop(dead);
+    EXPECT_TRUE(Insist(*store, "two"));
+    const NodeStatus shrunken = StatusOf((dead + 1) % 3);
+    EXPECT_EQ(shrunken.replicas.size(), 2u);
+    EXPECT_THAT(shrunken.absent, ElementsAre(AddressOf(dead)));
+    EXPECT_THAT(shrunken.configuration.absent, ElementsAre(AddressOf(dead)));
+    EXPECT_THAT(shrunken.absences,
+                ElementsAre(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z: replica " +
+                                                  AddressOf(dead) + " does not answer")));
+    EXPECT_TRUE(log_->Has("going on with 2 of 3 replicas"));
+    StartAgain(dead);
+    if (dead == 1) {
+      EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+    } else {
+      EXPECT_OK(store->Close());
+      store = Taken(Blocking());  // takes it in as well
+      ASSERT_NE(store, nullptr);
+      EXPECT_TRUE(IsWhole());
+    }
+    EXPECT_THAT(StatusOf(dead).absent, IsEmpty());
+    EXPECT_TRUE(Insist(*store, store->Lookup("f").value(), "three"));
+    ExpectBegins(*store);
+    EXPECT_THAT(Content(*store), testing::EndsWith("three"));
+    EXPECT_OK(store->Remove("f"));
+    CloseAndExpectEqual(*store);
+  }
+}
+
+TEST_F(SessionShrunkenTest, MetricsNameTheReplicaThatIsLeftOut) {
+  StoreOptions options = Continuing();
+  options.metrics_file = folder_ + "/primary.prom";
+  options.ack_timeout = std::chrono::seconds(12);  // there is one recovery, and no other
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  const auto shows = [&](const std::string& line) {
+    std::ifstream file(options.metrics_file);
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    return page.find(line) != std::string::npos;
+  };
+  const std::string group = "{group=\"" + pairing_.group + "\"";
+  const auto present = [&](const char* value) {
+    return "hyperloop_primary_replica_present" + group + ",replica=\"" + AddressOf(1) + "\"} " +
+           value + "\n";
+  };
+  EXPECT_TRUE(Eventually([&] { return shows(present("1")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 0\n"));
+  Stop(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  EXPECT_TRUE(Eventually([&] { return shows(present("0")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 1\n"));
+  EXPECT_TRUE(shows("hyperloop_primary_up" + group + "} 1\n"));
+  EXPECT_OK(store->Close());
+  EXPECT_FALSE(std::filesystem::exists(options.metrics_file));
+}
+
+// Since when a replica is absent outlives the primary that left it out.
+TEST_F(SessionShrunkenTest, TheNextPrimaryKnowsSinceWhenAndWhyAReplicaIsAbsent) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  const std::vector<std::string> first = StatusOf(0).absences;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_OK(store->Close());
+  store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(StatusOf(0).absences, first);
+  EXPECT_EQ(StatusOf(2).absences, first);
+  StartAgain(1);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_THAT(StatusOf(0).absences, IsEmpty());
+  EXPECT_OK(store->Close());
+  // Here an opening leaves it out.
+  Stop(1);
+  store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_THAT(
+      StatusOf(2).absences,
+      ElementsAre(AllOf(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z \\(an opening\\): .*"),
+                        HasSubstr(AddressOf(1)))));
+}
+
+// A replica whose machine was replaced has the address, but neither the pool nor the node id.
+TEST_F(SessionShrunkenTest, AReplicaThatLostItsPoolIsFilledFromTheOthers) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  std::filesystem::remove(folder_ + "/r1");
+  StartAgain(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  CloseAndExpectEqual(*store);
+  store = Taken(Blocking());
+  ASSERT_NE(store, nullptr);
+  ExpectBegins(*store);
+  EXPECT_THAT(Content(*store), testing::EndsWith("two"));
+}
+
+TEST_F(SessionShrunkenTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
+  ASSERT_OK(Serving(Blocking())->Close());
+  Stop(2);
+  EXPECT_THAT(Refusal(Blocking()), StatusIs(Code::kUnavailable, HasSubstr(AddressOf(2))));
+  StoreOptions all = Continuing();
+  all.min_replicas = 3;
+  EXPECT_THAT(Refusal(all), StatusIs(Code::kUnavailable, HasSubstr("3 are needed")));
+  auto store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_OK(AppendDurably(*store, *store->Lookup("f"), "two"));
+  EXPECT_THAT(StatusOf(0).absent, ElementsAre(AddressOf(2)));
+  EXPECT_OK(store->Close());
+  StartAgain(2);
+  store = Taken(Blocking());  // whoever opens next takes it in again
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(IsWhole());
+  EXPECT_EQ(Content(*store), "onetwo");
+  CloseAndExpectEqual(*store);
+}
+
+// Two of three are the majority that decides. What one of them misses, it must not decide alone,
+// nor with the one that was left out.
+TEST_F(SessionShrunkenTest, TheReplicaThatWasLeftOutDecidesNothing) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(0);
+  EXPECT_TRUE(Insist(*store, "two"));
+  const std::string content = Content(*store);
+  EXPECT_OK(store->Close());
+  store.reset();
+  Stop(2);
+  StartAgain(0);
+  // Replica 0 still records all three, replica 1 knows better.
+  EXPECT_THAT(Refusal(Continuing()),
+              StatusIs(Code::kUnavailable, HasSubstr("only 1 of the group's 2")));
+  Stop(1);
+  EXPECT_THAT(Refusal(Continuing()),
+              StatusIs(Code::kUnavailable, HasSubstr("only 1 of the group's 3")));
+  StoreOptions alone = Continuing();
+  alone.replicas = {AddressOf(0)};
+  EXPECT_THAT(Refusal(alone), StatusIs(Code::kInvalidArgument, HasSubstr("list all of them")));
+  StartAllAgain();
+  store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), content);
+}
+
+TEST_F(SessionShrunkenTest, AMinorityWaitsAndComesBack) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(0);
+  Stop(1);
+  // If the first loss is noticed long before the second, the group has shrunk to two already.
+  EXPECT_THAT(AppendDurably(*store, file_, "two"),
+              StatusIs(Code::kUnavailable, AllOf(HasSubstr("1 of "), HasSubstr("2 are needed"))));
+  StartAllAgain();
+  EXPECT_TRUE(Insist(*store, "three"));
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  ExpectBegins(*store);
+  CloseAndExpectEqual(*store);
+}
+
+// A replica that stands still, and whose RNIC serves on, does not answer requests. Taking another
+// one in would interrupt the group, which could then not go on.
+TEST_F(SessionShrunkenTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  EXPECT_TRUE(Insist(*store, "two"));
+  StandStill(0);
+  StartAgain(2);
+  EXPECT_TRUE(Eventually([&] { return log_->Has("a member is silent"); }));
+  EXPECT_TRUE(Eventually([&] { return log_->Has("replica " + AddressOf(0) + " is suspected"); }));
+  const std::string before = Content(*store);
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_THAT(StatusOf(1).absent, ElementsAre(AddressOf(2)));
+  GoOn(0);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_EQ(Content(*store), before + "three");
+  CloseAndExpectEqual(*store);
+}
+
+TEST_F(SessionShrunkenTest, SilentReplicasWithoutWhichTheGroupWouldStopAreKept) {
+  StoreOptions options = Continuing();
+  options.heartbeat_timeout = std::chrono::seconds(3);
+  options.ack_timeout = std::chrono::seconds(200);
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  const auto suspected = [&](size_t i) {
+    return log_->Has("replica " + AddressOf(i) + " is suspected");
+  };
+  StandStill(0);
+  StandStill(2);
+  EXPECT_TRUE(Eventually([&] { return suspected(0) && suspected(2); }));
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  GoOn(0);
+  GoOn(2);
+  EXPECT_TRUE(
+      Eventually([&] { return log_->Has("replica " + AddressOf(2) + " answers requests again"); }));
+  EXPECT_FALSE(log_->Has("stopped answering"));
+  EXPECT_EQ(Content(*store), "onetwo");
+  CloseAndExpectEqual(*store);
+}
+
+// A primary that waits for a replica has no queues by which its heartbeat could move.
+TEST_F(SessionShrunkenTest, APrimaryThatWaitsForAReplicaIsNotTakenForDead) {
+  StoreOptions waiting = Continuing();
+  waiting.min_replicas = 3;
+  auto store = Serving(waiting);
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_THAT(AppendDurably(*store, file_, "two"), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(Refusal(Continuing("second")), StatusIs(Code::kBusy));
+  StartAgain(1);
+  EXPECT_TRUE(Insist(*store, "three"));
+  CloseAndExpectEqual(*store);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
