@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -161,9 +162,8 @@ class Client {
     id_ = hyperloop::Must(engine_.OpenContext(host, uar(), &open, number));
     std::memcpy(gid.data(), open.gid, 16);
     if (arena == nullptr) {
-      arena = static_cast<std::byte*>(std::aligned_alloc(4096, kArena));
-      std::memset(arena, 0, kArena);
-      owner_ = std::shared_ptr<void>(arena, std::free);
+      owner_ = MakeArena();
+      arena = static_cast<std::byte*>(owner_.get());
     }
     memory = arena;
     umem =
@@ -328,6 +328,15 @@ class Client {
   struct UarStorage {
     alignas(64) std::byte bytes[kUarBytes];
   };
+  // Zeros, of which only those pages take memory that are used, between two pages that nobody can
+  // touch.
+  static std::shared_ptr<void> MakeArena() {
+    constexpr size_t kPage = 4096, kAll = kArena + 2 * kPage;
+    void* const all = mmap(nullptr, kAll, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::byte* const arena = static_cast<std::byte*>(all) + kPage;
+    if (all == MAP_FAILED || mprotect(arena, kArena, PROT_READ | PROT_WRITE) != 0) std::abort();
+    return {arena, [all](void*) { munmap(all, kAll); }};
+  }
   Engine& engine_;
   ContextId id_ = kNoContext;
   std::unique_ptr<UarStorage> uar_;
@@ -345,6 +354,18 @@ inline void TestQp::Ring(uint16_t producer) const {
 inline void RunAll(Engine& engine) {
   for (int i = 0; engine.Run(1000) != 0; ++i)
     ASSERT_LT(i, 100000) << "the engine does not come to rest";
+}
+
+// Another client, which comes to `host` now, is served.
+inline void ExpectServed(Engine& engine, const std::string& host) {
+  Client client(engine, host);
+  TestCq cq = client.Cq();
+  TestQp qp = client.Qp(cq, cq, {.has_rq = false});
+  client.Connect(qp, qp);
+  qp.Nop(CqeMode::kAlways);
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_TRUE(cq.Poll().has_value());
 }
 
 // `options` with a clock that stands still unless the test moves it.

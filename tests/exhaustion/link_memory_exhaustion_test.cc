@@ -1,5 +1,5 @@
-// Memory runs out at each allocation in turn, on the thread of a LinkServer and on its engine's: it
-// costs a connection, which is made again, and nothing stays lost of what outlives a connection.
+// Memory runs out on the thread of a LinkServer, or on its engine's: it costs a connection, which
+// is made again, and nothing stays lost of what outlives a connection.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
@@ -8,9 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <iterator>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -26,15 +24,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-using test::FailingMemory;
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr uint64_t kReads = 3;  // of an exchange
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
 
 const std::vector<std::byte>& LongPacket() {
   static const std::vector<std::byte> packet(kMaxPacketBytes);
@@ -43,8 +33,8 @@ const std::vector<std::byte>& LongPacket() {
 
 // A server of host a, which dials host b at `b_address` unless that is empty. The test is the
 // engine.
-struct World {
-  World(std::shared_ptr<identity::KeyRing> a, const std::string& b_address) {
+struct LinkWorld {
+  LinkWorld(std::shared_ptr<identity::KeyRing> a, const std::string& b_address) {
     LinkOptions options;
     options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
     options.keys = std::move(a);
@@ -52,7 +42,7 @@ struct World {
     loop = Must(EngineLoop::Create(&engine, {}));
     server = Must(LinkServer::Create(options, &engine, log));
   }
-  ~World() { server->Stop(); }
+  ~LinkWorld() { server->Stop(); }
 
   void Answer(LinkId link) {
     server->Send(link, LongPacket());
@@ -68,9 +58,7 @@ struct World {
 class LinkMemoryExhaustion : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
+    ASSERT_NE(mkdtemp(root_.data()), nullptr);
     test::MakeKeys(root_, {"a", "b"}, identity::kRoleLink);
     a_ = *identity::KeyRing::Load(test::KeysDir(root_, "a"));
     b_ = *identity::KeyRing::Load(test::KeysDir(root_, "b"));
@@ -83,16 +71,15 @@ class LinkMemoryExhaustion : public testing::Test {
     bound.length = sizeof bound.storage;
     getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
     b_address_ = bound.ToString();
-    LongPacket();
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
   // The next event of the server; false: `neighbour` was closed before it came.
-  static bool NextEvent(World& world, const RawNeighbour& neighbour, LinkEvent* event) {
-    const auto deadline = SteadyClock::now() + kPatience;
+  static bool NextEvent(LinkWorld& world, const RawNeighbour& neighbour, LinkEvent* event) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!world.server->Receive(event)) {
       if (neighbour.closed()) return world.server->Receive(event);
-      if (SteadyClock::now() > deadline) {
+      if (std::chrono::steady_clock::now() > deadline) {
         ADD_FAILURE() << "neither an event nor the connection's end";
         return false;
       }
@@ -102,7 +89,7 @@ class LinkMemoryExhaustion : public testing::Test {
   }
 
   // Neighbour b connects, and asks. False: the connection ended before everything was answered.
-  bool ServeIncoming(World& world) {
+  bool ServeIncoming(LinkWorld& world) {
     RawNeighbour neighbour(world.server->listening(), b_);
     if (!neighbour.Introduce().ok()) return false;
     neighbour.Ask(kReads);
@@ -117,7 +104,7 @@ class LinkMemoryExhaustion : public testing::Test {
 
   // The server has dialed b, and sends requests until it must wait; b reads them, and answers one.
   // False: the connection ended before. `most`: how many requests fit.
-  bool ServeDialed(World& world, size_t* most = nullptr) {
+  bool ServeDialed(LinkWorld& world, size_t* most = nullptr) {
     pollfd waiting{listener_.get(), POLLIN, 0};
     if (poll(&waiting, 1, static_cast<int>(kPatience.count()) * 1000) != 1) {
       ADD_FAILURE() << "it does not dial";
@@ -152,7 +139,7 @@ class LinkMemoryExhaustion : public testing::Test {
   }
 
   // What the engine has not received yet is of connections that have ended.
-  static void DrainEvents(World& world) {
+  static void DrainEvents(LinkWorld& world) {
     LinkEvent event;
     while (world.server->Receive(&event)) {
     }
@@ -160,7 +147,7 @@ class LinkMemoryExhaustion : public testing::Test {
   }
 
   // The room for packets that the engine has: all of it is there.
-  void ExpectRoomForAnswers(World& world) {
+  void ExpectRoomForAnswers(LinkWorld& world) {
     const uint64_t bytes = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
     const uint64_t room = (kLinkInFlightBytes + bytes - 1) / bytes;
     RawNeighbour one(world.server->listening(), b_), other(world.server->listening(), b_);
@@ -173,53 +160,48 @@ class LinkMemoryExhaustion : public testing::Test {
       ASSERT_TRUE(NextEvent(world, one, &event)) << "room for " << i << " of " << room;
   }
 
-  // Runs `exchange` with worlds of their own: with the first allocation of the server's thread
-  // failing, with the second one, and so on until none fails, and with `count` failing in a row.
-  // Then `recovers` is to succeed.
-  void FailEachAllocation(const std::string& b_address, size_t count,
-                          const std::function<bool(World&)>& exchange,
-                          const std::function<void(World&)>& recovers) {
-    size_t broken = 0;
-    for (size_t number = 0;; ++number) {
-      SCOPED_TRACE("allocation " + std::to_string(number) + ", " + std::to_string(count));
-      ASSERT_LT(number, 2000u);
-      const long living = FailingMemory::living();
-      const size_t descriptors = OpenDescriptors();
-      size_t failed = 0;
+  // Runs `exchange` while memory runs out on the server's thread, `count` times in a row, and then
+  // `recovers`, which is to succeed.
+  void CostsAConnection(const std::string& b_address, size_t count,
+                        const std::function<bool(LinkWorld&)>& exchange,
+                        const std::function<void(LinkWorld&)>& recovers) {
+    const auto scenario = [&](test::Shortage& shortage) {
       DropWaiting();
-      {
-        World world(a_, b_address);
-        bool whole;
-        {
-          const FailingMemory failing(FailingMemory::Where::kElsewhere, number, count);
-          world.server->Start(world.loop.get());
-          whole = exchange(world);
-        }
-        failed = FailingMemory::failed();
-        EXPECT_TRUE(whole || failed != 0);
-        if (!whole) ++broken;
-        recovers(world);
-        EXPECT_TRUE(whole || count != 1 || world.log->Has("out of memory"));
-      }
-      EXPECT_EQ(FailingMemory::living(), living) << "leaked, or freed twice";
-      EXPECT_EQ(OpenDescriptors(), descriptors);
-      if (HasFailure()) return;
-      if (failed != 0) continue;
-      EXPECT_GT(broken, 10u) << "of " << number;
-      return;
+      LinkWorld world(a_, b_address);
+      bool whole = false;
+      EXPECT_FALSE(shortage.Elsewhere([&] {
+        world.server->Start(world.loop.get());
+        whole = exchange(world);
+      }));
+      recovers(world);
+      EXPECT_TRUE(whole || count != 1 || world.log->Has("out of memory"));
+      return whole;
+    };
+    test::ForEachFailingAllocation({.count = count, .harmed = 11}, scenario);
+  }
+  // Some of what is dialed may have ended before it is accepted, `ended` at most.
+  void ExpectDialedAgain(LinkWorld& world, size_t ended) {
+    size_t most = 0;
+    bool whole = false;
+    for (size_t i = 0; i <= ended && !whole; ++i) {
+      DrainEvents(world);
+      whole = ServeDialed(world, &most);
     }
+    EXPECT_TRUE(whole);
+    const size_t frame = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
+    EXPECT_EQ(most, (kLinkQueueBytes + frame - 1) / frame) << "room that nobody uses is taken";
   }
 
-  std::string root_, b_address_;
+  std::string root_ = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX", b_address_;
   std::shared_ptr<identity::KeyRing> a_, b_;
   UniqueFd listener_;
 };
 
 TEST_F(LinkMemoryExhaustion, WhatANeighbourDoesCostsItsConnection) {
   for (const size_t count : {1, 8}) {
-    FailEachAllocation(
-        "", count, [this](World& world) { return ServeIncoming(world); },
-        [this](World& world) {
+    CostsAConnection(
+        "", count, [this](LinkWorld& world) { return ServeIncoming(world); },
+        [this](LinkWorld& world) {
           DrainEvents(world);
           EXPECT_TRUE(ServeIncoming(world));
           ExpectRoomForAnswers(world);
@@ -230,56 +212,36 @@ TEST_F(LinkMemoryExhaustion, WhatANeighbourDoesCostsItsConnection) {
 
 TEST_F(LinkMemoryExhaustion, ALinkThatBreaksIsMadeAgain) {
   for (const size_t count : {1, 2}) {
-    FailEachAllocation(
-        b_address_, count, [this](World& world) { return ServeDialed(world); },
-        [&](World& world) {
-          // Connections that ended before may be among those that wait to be accepted.
-          size_t most = 0;
-          bool whole = false;
-          for (size_t i = 0; i <= count && !whole; ++i) {
-            DrainEvents(world);
-            whole = ServeDialed(world, &most);
-          }
-          EXPECT_TRUE(whole);
-          const size_t frame = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
-          EXPECT_EQ(most, (kLinkQueueBytes + frame - 1) / frame)
-              << "room that nobody uses is taken";
-        });
+    CostsAConnection(
+        b_address_, count, [this](LinkWorld& world) { return ServeDialed(world); },
+        [&](LinkWorld& world) { ExpectDialedAgain(world, count); });
     if (HasFailure()) return;
   }
 }
 
 // The server's thread does not run, so that what the engine sends piles up.
 TEST_F(LinkMemoryExhaustion, TheEnginesThreadLosesAtMostThePacketThatItSends) {
-  for (size_t number = 0;; ++number) {
-    ASSERT_LT(number, 100u);
+  test::ForEachFailingAllocation({}, [this](test::Shortage& shortage) {
     DropWaiting();
-    World world(a_, b_address_);
-    size_t thrown = 0;
-    {
-      const FailingMemory failing(FailingMemory::Where::kHere, number, 1);
-      for (int turn = 0; turn < 4; ++turn) {
-        for (const LinkId link : {LinkId{1}, kIncomingLinks | 1}) {
-          try {
-            world.server->Send(link, LongPacket());
-          } catch (const std::bad_alloc&) {
-            ++thrown;
-          }
-        }
+    LinkWorld world(a_, b_address_);
+    size_t lost = 0;
+    for (int turn = 0; turn < 4; ++turn) {
+      for (const LinkId link : {LinkId{1}, kIncomingLinks | 1})
+        lost += shortage.Here([&] { world.server->Send(link, LongPacket()); }) ? 1 : 0;
+      bool received = true, ready = true;
+      EXPECT_FALSE(shortage.Here([&] {
         world.server->Flush();
         LinkEvent event;
-        EXPECT_FALSE(world.server->Receive(&event));
-        EXPECT_FALSE(world.server->Ready(1));
-      }
+        received = world.server->Receive(&event);
+        ready = world.server->Ready(1);
+      }));
+      EXPECT_FALSE(received || ready);
     }
-    EXPECT_EQ(thrown, FailingMemory::failed());
+    EXPECT_EQ(lost, shortage.failed());
     world.server->Start(world.loop.get());
-    size_t most = 0;
-    EXPECT_TRUE(ServeDialed(world, &most));
-    const size_t frame = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
-    EXPECT_EQ(most, (kLinkQueueBytes + frame - 1) / frame);
-    if (HasFailure() || FailingMemory::failed() == 0) return;
-  }
+    ExpectDialedAgain(world, 0);
+    return lost == 0;
+  });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "softrnic/engine/flusher.h"
@@ -17,8 +16,6 @@
 
 namespace hyperloop::softrnic {
 namespace {
-
-using test::FailingMemory;
 
 constexpr LinkId kLink = 1;
 
@@ -64,8 +61,8 @@ struct SlowDisk final : Flusher {
 
 // `count` queue pairs of host b, whose memory is on a disk. Their peers are queue pairs of the same
 // numbers at host a.
-struct World {
-  explicit World(size_t count) : engine(Options()) {
+struct HeldWorld {
+  explicit HeldWorld(size_t count) : engine(Options()) {
     engine.AttachPort(&wire);
     EXPECT_OK(engine.AddRoute("a", kLink));
     engine.SetEvict([this](ContextId, const char*) { ++evicted; });
@@ -138,7 +135,7 @@ struct World {
 TEST(EngineHeldRequests, ShortOnesAreBoundedByTheMemoryThatTheyTake) {
   constexpr size_t kQueuePairs = 500;
   constexpr uint32_t kShort = kMaxUnacknowledged - 1;
-  World world(kQueuePairs);
+  HeldWorld world(kQueuePairs);
   for (const auto& [qpn, session] : world.sessions) world.Begin(qpn);
   ASSERT_EQ(world.disk.jobs.size(), kQueuePairs);
   for (const auto& [qpn, session] : world.sessions) {
@@ -162,11 +159,8 @@ TEST(EngineHeldRequests, ShortOnesAreBoundedByTheMemoryThatTheyTake) {
 // While several READs wait, one turn tells all requesters that this end is at work.
 TEST(EngineHeldRequests, OutOfMemoryOnTheWayCostsTheClient) {
   for (const bool finished : {false, true}) {
-    size_t evicted = 0;
-    for (size_t number = 0;; ++number) {
-      SCOPED_TRACE("allocation " + std::to_string(number));
-      ASSERT_LT(number, 1000u);
-      World world(4);
+    test::ForEachFailingAllocation({}, [&](test::Shortage& shortage) {
+      HeldWorld world(4);
       for (const auto& [qpn, session] : world.sessions) {
         world.Begin(qpn);
         world.Arrive(qpn, PacketType::kWrite, 2, 8);
@@ -175,30 +169,15 @@ TEST(EngineHeldRequests, OutOfMemoryOnTheWayCostsTheClient) {
       }
       if (finished) world.disk.Finish();
       world.now += 10 * kSignOfLifeNs;
-      bool escaped = false;
-      {
-        const FailingMemory failing(FailingMemory::Where::kHere, number, 1);
-        try {
-          for (int i = 0; i < 3; ++i) world.engine.Run(1000);
-        } catch (const std::bad_alloc&) {
-          escaped = true;
-        }
-      }
-      EXPECT_FALSE(escaped) << "the daemon would have ended";
-      evicted += world.evicted;
+      const auto run = [&] {
+        for (int i = 0; i < 3; ++i) world.engine.Run(1000);
+      };
+      EXPECT_FALSE(shortage.Here(run)) << "the daemon would have ended";
       // What was held for the one that ended does not count any more.
-      Client next(world.engine, "next");
-      TestCq cq = next.Cq();
-      TestQp qp = next.Qp(cq, cq);
-      next.Connect(qp, qp);
-      qp.Nop(CqeMode::kAlways);
-      qp.Ring();
-      world.Run();
-      EXPECT_TRUE(cq.Poll().has_value());
-      if (testing::Test::HasFailure()) return;
-      if (FailingMemory::failed() == 0) break;
-    }
-    EXPECT_GT(evicted, 0u);
+      ExpectServed(world.engine, "next");
+      return world.evicted == 0;
+    });
+    if (HasFailure()) return;
   }
 }
 
