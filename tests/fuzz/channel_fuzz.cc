@@ -194,8 +194,6 @@ std::string_view TextOf(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   const std::string key(64, 'a'), other(64, 'b');
@@ -236,11 +234,7 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
+const FuzzTarget kFuzzTarget("channel", Seeds, [](Reader& in) {
   switch (in.U8() % kKinds) {
     case kTrusted:
       ParseTrustedText(TextOf(in.Rest()));
@@ -254,5 +248,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     default:
       Pair(in).Run();
   }
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -546,8 +546,6 @@ void AddServiceSeeds(std::vector<Input>* seeds) {
   seeds->push_back(out.Finish());
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}, {0, 200, 1, 2, 3}};
   for (const unsigned kind : {0u, 1u}) {
@@ -580,15 +578,12 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("command", Seeds, [](Reader& in) {
+  Rogue rogue(in);
+  rogue.Act();
+  Daemon::Get().CheckServes();
+  rogue.CheckGuard();
+});
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::Reader in(data, size);
-  {
-    hyperloop::fuzz::Rogue rogue(in);
-    rogue.Act();
-    hyperloop::fuzz::Daemon::Get().CheckServes();
-    rogue.CheckGuard();
-  }
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -522,8 +522,6 @@ Input Strangers(unsigned mode) {
   return s.NoDescriptors(kPrimary).Send(15).Finish();
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   for (const unsigned mode : {0u, 0u + kKeyed}) {
@@ -547,10 +545,7 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("control_server", Seeds, [](Reader& in) { Peers(in).Run(); });
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::Peers(in).Run();
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

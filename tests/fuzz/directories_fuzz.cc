@@ -553,8 +553,6 @@ void AddStoreSeeds(std::vector<Input>* seeds) {
   seeds->push_back(linked.Finish());
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   AddPathSeeds(&seeds);
@@ -563,10 +561,7 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("directories", Seeds, [](Reader& in) { Explorer(in).Run(); });
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::Explorer(in).Run();
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

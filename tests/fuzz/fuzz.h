@@ -1,9 +1,10 @@
-// The parts of every fuzz target. A target is one file that defines LLVMFuzzerTestOneInput and
-// Seeds. It is linked twice: with libFuzzer (HYPERLOOP_FUZZ=ON, clang) and with replay_main.cc,
-// which runs the seeds and a fixed number of their mutations under any compiler.
+// The parts of every fuzz target. A target is one file with a FuzzTarget of its name. With
+// libFuzzer (HYPERLOOP_FUZZ=ON, clang; libfuzzer_main.cc) it is a program of its own. All of them
+// are in one program with replay_main.cc, which runs the seeds of one and a fixed number of their
+// mutations under any compiler.
 //
 // A target ends the process (HL_FUZZ_CHECK, or a sanitizer does) when a rule is broken; otherwise
-// it returns 0 for every input. Reader reads inputs and never runs out, because it gives zeros
+// it returns for every input. Reader reads inputs and never runs out, because it gives zeros
 // behind the end. So a shorter input is a simpler one.
 #pragma once
 
@@ -15,8 +16,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 #define HL_FUZZ_CHECK(condition, what)                                        \
   do {                                                                        \
@@ -31,14 +30,31 @@ namespace hyperloop::fuzz {
 
 using Input = std::vector<uint8_t>;
 
-// Valid inputs to start from, as the other end would really send them.
-std::vector<Input> Seeds();
+class Reader;
+
+// One target of the program; a constant of namespace scope.
+struct FuzzTarget {
+  // `seeds`: valid inputs to start from, as the other end would really send them. `run`: takes one
+  // input.
+  FuzzTarget(const char* its_name, std::vector<Input> (*its_seeds)(), void (*its_run)(Reader&))
+      : name(its_name), seeds(its_seeds), run(its_run) {
+    All().push_back(this);
+  }
+  static std::vector<const FuzzTarget*>& All() {
+    static std::vector<const FuzzTarget*> all;
+    return all;
+  }
+  const char* const name;
+  std::vector<Input> (*const seeds)();
+  void (*const run)(Reader&);
+};
 
 class Reader {
  public:
   Reader(const uint8_t* data, size_t size) : left_(data, size) {}
   bool done() const { return left_.empty(); }
   size_t size() const { return left_.size(); }
+  uint8_t Next() const { return done() ? 0 : left_.front(); }  // what U8 would return
 
   template <class T>
   T Get() {

@@ -248,8 +248,6 @@ void DecodeOne(const CpuMessage& message) {
                 "what was decoded is not what was sent");
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   Operation write, copy, cas;
@@ -293,16 +291,14 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
-  if (size != 0 && data[0] == kCpuMessageInput) {
+const FuzzTarget kFuzzTarget("group", Seeds, [](Reader& in) {
+  if (in.Next() == kCpuMessageInput) {
     in.U8();
-    DecodeOne(in.Get<hyperloop::CpuMessage>());
+    DecodeOne(in.Get<CpuMessage>());
   } else {
     Madness(in).Run();
   }
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -204,8 +204,6 @@ void Look(const Replica& replica) {
   stdfs::remove_all(ExportTarget());
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}};
   seeds.push_back(Writer().U8(kNoService).Finish());
@@ -228,13 +226,11 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
+const FuzzTarget kFuzzTarget("inspect", Seeds, [](Reader& in) {
   Replica replica;
   replica.Apply(in);
   Look(replica);
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -342,8 +342,6 @@ void Record(Writer& out, RecordType type, unsigned acked, unsigned entries, uint
   for (unsigned i = 0; i < entries; ++i) out.U8(0).U32(to).U16(length - 1).U8(0x77);
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}};
   constexpr uint32_t kDataFromBinding = 4096 + 4096 + 4096;
@@ -410,12 +408,11 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::Image image;
+const FuzzTarget kFuzzTarget("journal", Seeds, [](Reader& in) {
+  Image image;
   image.Apply(in);
   image.Check();
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

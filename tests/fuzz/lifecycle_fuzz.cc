@@ -330,8 +330,6 @@ class World {
   std::vector<std::unique_ptr<Rogue>> rogues_;
 };
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   for (const unsigned mode : {0u, 1u, 1u + 8u + 16u, 32u, 64u + 128u}) {
@@ -466,11 +464,10 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("lifecycle", Seeds, [](Reader& in) {
+  AbortOnFailedExpectation();
+  World(in).Run();
+});
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::AbortOnFailedExpectation();
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::World(in).Run();
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

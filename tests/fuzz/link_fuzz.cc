@@ -261,8 +261,6 @@ Packet Sample(PacketType type, std::span<const std::byte> payload) {
   return packet;
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   std::vector<std::byte> stream;
@@ -342,12 +340,8 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
+const FuzzTarget kFuzzTarget("link", Seeds, [](Reader& in) {
   AbortOnFailedExpectation();
-  Reader in(data, size);
   switch (in.U8() % 3) {
     case kPacket:
       ParseOne(std::as_bytes(in.Rest()));
@@ -358,5 +352,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     default:
       TwoEngines(in).Run();
   }
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

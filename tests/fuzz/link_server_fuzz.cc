@@ -515,8 +515,6 @@ Input Strangers(unsigned mode) {
   return s.NoDescriptors(kNeighbour).Send(15).Finish();
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   for (const unsigned mode : {0u, 0u + kKeyed}) {
@@ -549,12 +547,10 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;         // NOLINT(google-build-using-namespace)
+const FuzzTarget kFuzzTarget("link_server", Seeds, [](Reader& in) {
   GTEST_FLAG_SET(break_on_failure, true);  // of the neighbours' own expectations
-  Reader in(data, size);
   Links(in).Run();
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

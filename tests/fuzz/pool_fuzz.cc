@@ -183,8 +183,11 @@ class EditedPool {
   // Nor on which the whole files depend.
   bool files_are_whole() const { return whole_; }
   bool owned() const { return owned_; }
-  std::string Bytes() const {
-    std::string bytes(size_, '\0');
+  // Valid until the next such call. The memory of these megabytes is used again.
+  const std::string& Bytes(bool before = false) const {
+    static std::string kept[2];
+    std::string& bytes = kept[before ? 1 : 0];
+    bytes.resize(size_);
     HL_FUZZ_CHECK(pread(fd_, bytes.data(), size_, 0) == static_cast<ssize_t>(size_), "pread");
     return bytes;
   }
@@ -335,7 +338,7 @@ void Look(const EditedPool& pool, uint8_t mode) {
 void Inspect(Reader& in, uint8_t mode) {
   EditedPool pool;
   pool.Apply(in);
-  const std::string before = pool.Bytes();
+  const std::string& before = pool.Bytes(/*before=*/true);
   Look(pool, mode);
   HL_FUZZ_CHECK(pool.Bytes() == before, "looking changed the file");
   const char* const media = kMedia[mode / 8 % 2 * (1 + mode / 16 % (std::size(kMedia) - 1))];
@@ -382,8 +385,6 @@ void Create(Reader& in) {
   stdfs::remove(path), stdfs::remove(left);
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}};
   seeds.push_back(Writer().U8(kWithFiles).U8(kRoot).U8(0).U8(8).U8(8).U64(1 << 20).Finish());
@@ -419,12 +420,10 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
+const FuzzTarget kFuzzTarget("pool", Seeds, [](Reader& in) {
   const uint8_t mode = in.U8();
   (mode & kCreation) != 0 ? Create(in) : Inspect(in, mode);
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

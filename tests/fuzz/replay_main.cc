@@ -1,9 +1,9 @@
-// usage: fuzz_NAME_replay [--rounds N] [--write DIR] [FILE…]
+// usage: fuzz_replay NAME [--rounds N] [--write DIR] [FILE…]
 //
 // Runs a fuzz target without libFuzzer, the same way every time: over FILEs if any are given (a
 // finding to look at), else over each seed and N mutations of it (default 300). --write DIR only
 // writes the seeds there, as a corpus to start from. Exit status 0 if nothing ended the process. An
-// input that breaks a rule is kept in the file fuzz_NAME_replay.finding of the working directory.
+// input that breaks a rule is kept in the file fuzz_NAME.finding of the working directory.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,7 +20,9 @@
 
 namespace {
 
+using hyperloop::fuzz::FuzzTarget;
 using hyperloop::fuzz::Input;
+using hyperloop::fuzz::Reader;
 
 constexpr uint8_t kTelling[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x10, 0x40};
 
@@ -62,12 +64,13 @@ Input Mutate(Input input, const std::vector<Input>& seeds, std::mt19937_64& rand
   return input;
 }
 
+const FuzzTarget* target = nullptr;
 const Input* running = nullptr;
 
 void Keep(int signal) {
   std::signal(signal, SIG_DFL);
   char path[256];
-  std::snprintf(path, sizeof path, "%s.finding", program_invocation_short_name);
+  std::snprintf(path, sizeof path, "fuzz_%s.finding", target->name);
   const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd >= 0 && running != nullptr) {
     [[maybe_unused]] const ssize_t n = write(fd, running->data(), running->size());
@@ -78,7 +81,8 @@ void Keep(int signal) {
 
 void Run(const Input& input) {
   running = &input;
-  LLVMFuzzerTestOneInput(input.data(), input.size());
+  Reader in(input.data(), input.size());
+  target->run(in);
 }
 
 Input Load(const char* path) {
@@ -105,21 +109,31 @@ int WriteSeeds(const std::vector<Input>& seeds, const std::filesystem::path& fol
   return 0;
 }
 
+int Usage(const char* program) {
+  std::fprintf(stderr,
+               "usage: %s NAME [--rounds N] [--write DIR] [FILE…]\nNAME is one of:", program);
+  for (const FuzzTarget* each : FuzzTarget::All()) std::fprintf(stderr, " %s", each->name);
+  std::fprintf(stderr, "\n");
+  return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (const FuzzTarget* each : FuzzTarget::All())
+    if (argc > 1 && std::string_view(argv[1]) == each->name) target = each;
+  if (target == nullptr) return Usage(argv[0]);
   std::signal(SIGABRT, Keep);
   size_t rounds = 300;
-  const std::vector<Input> seeds = hyperloop::fuzz::Seeds();
+  const std::vector<Input> seeds = target->seeds();
   bool files = false;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--write" && i + 1 < argc) return WriteSeeds(seeds, argv[i + 1]);
     if (argument == "--rounds" && i + 1 < argc) {
       rounds = std::strtoull(argv[++i], nullptr, 10);
     } else if (argument.starts_with("--")) {
-      std::fprintf(stderr, "usage: %s [--rounds N] [--write DIR] [FILE…]\n", argv[0]);
-      return 2;
+      return Usage(argv[0]);
     } else {
       files = true;
       Run(Load(argv[i]));

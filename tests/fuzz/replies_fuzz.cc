@@ -513,8 +513,6 @@ void Converse(Reader& in) {
     primary.CallInTime(static_cast<CallKind>(calls[i] % kCalls), calls[i + 1]);
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   const auto begin = [](unsigned mode, Who who, std::initializer_list<CallKind> calls) {
@@ -560,10 +558,7 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("replies", Seeds, [](Reader& in) { Converse(in); });
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::Converse(in);
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -102,8 +102,6 @@ std::vector<std::string> RecordsOf(const std::string& path) {
   return records;
 }
 
-}  // namespace
-
 // Files that RocksDB itself wrote.
 std::vector<Input> Seeds() {
   std::string folder = stdfs::temp_directory_path() / "hyperloop-fuzz-XXXXXX";
@@ -137,12 +135,7 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop;        // NOLINT(google-build-using-namespace)
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
+const FuzzTarget kFuzzTarget("rocksdb_log", Seeds, [](Reader& in) {
   const File file = Build(in);
   const plugin::ReadAt read = ReaderOf(file.bytes);
   size_t index = 0;
@@ -166,5 +159,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         "a sound record is not seen as one");
   }
   EndsPreparedTransaction(file.bytes);
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz

@@ -253,8 +253,6 @@ void Place(Writer& out, unsigned where, unsigned opcode, unsigned segments, unsi
   out.U8(0).U8(where).U8(fix).U8(opcode).U8(segments).Bytes(raw.data(), raw.size());
 }
 
-}  // namespace
-
 std::vector<Input> Seeds() {
   constexpr unsigned kHeader = 2, kRemote = 4, kLocal = 8, kObject = 16;
   std::vector<Input> seeds;
@@ -335,11 +333,10 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
+const FuzzTarget kFuzzTarget("wqe", Seeds, [](Reader& in) {
+  AbortOnFailedExpectation();
+  Machine(in).Run();
+});
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  hyperloop::fuzz::AbortOnFailedExpectation();
-  hyperloop::fuzz::Reader in(data, size);
-  hyperloop::fuzz::Machine(in).Run();
-  return 0;
-}
+}  // namespace
+}  // namespace hyperloop::fuzz

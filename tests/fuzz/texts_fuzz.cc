@@ -1,8 +1,10 @@
 // Files and other small texts of any content, each with its reader: ELF files, cluster files, pid
 // files, what /proc says of a process, pairing files, the daemon's options with its file of peers,
-// names of devices and of database files, and the private data of a verbs connection. Rules: each
-// gets an answer or a refusal with a reason; what is accepted keeps its meaning when it is written
-// and read again; another way of reading it agrees.
+// names of devices and of database files, the private data of a verbs connection, URIs, single
+// options, endpoints, links' peers, bound directories, and what a replica publishes about itself.
+// Rules: each gets an answer or a refusal with a reason; a refusal changes nothing; what is
+// accepted keeps its meaning when it is written and read again; another way of reading it agrees.
+// At an endpoint with a numeric address somebody can listen and be reached, where that is allowed.
 //
 // An input may say that one byte stands there many times, so that short inputs make long files.
 #include <elf.h>
@@ -11,25 +13,35 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
 #include "cluster/process_id.h"
+#include "control/endpoint.h"
 #include "ctl/elf.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/crc32c.h"
+#include "hyperloop/replication/options.h"
+#include "inspect/service.h"
+#include "layout/region_layout.h"
 #include "pairing_file.h"
 #include "paths.h"
 #include "pool/file_store.h"
+#include "pool/media.h"
 #include "softrnic/daemon/link_options.h"
 #include "support/must.h"
 #include "verbs/device_name.h"
@@ -53,6 +65,12 @@ enum Kind : uint8_t {
   kFileName,
   kServiceRequest,
   kServiceAnswer,
+  kUri,
+  kOption,
+  kEndpoint,
+  kInspect,
+  kLinkPeer,
+  kBindings,
   kKinds
 };
 
@@ -314,6 +332,144 @@ void ServiceAnswerData(const std::string& data) {
   HL_FUZZ_CHECK(AnswerIn(again) == answer, "another answer");
 }
 
+// --- options
+
+void UriText(const std::string& text) {
+  StoreOptions options;
+  const std::string before = FormatStoreUri(options);
+  const Status status = ParseStoreUri(text, &options);
+  if (!status.ok()) {
+    HL_FUZZ_CHECK(!status.message().empty(), "a refusal without a reason");
+    HL_FUZZ_CHECK(FormatStoreUri(options) == before, "a refused URI changed options");
+    return;
+  }
+  ValidateStoreOptions(options).IgnoreError();
+  const std::string canonical = FormatStoreUri(options);
+  StoreOptions again;
+  const Status reparsed = ParseStoreUri(canonical, &again);
+  HL_FUZZ_CHECK(reparsed.ok(), canonical + ": " + reparsed.ToString());
+  HL_FUZZ_CHECK(FormatStoreUri(again) == canonical, canonical);
+}
+
+void OptionText(const std::string& text) {
+  Reader in(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  const auto table = StoreOptionTable();
+  const uint8_t which = in.U8();
+  const size_t name_length = in.U8();
+  const auto own = in.Bytes(name_length);
+  const std::string name =
+      which < table.size() ? std::string(table[which].name) : std::string(own.begin(), own.end());
+  const auto rest = in.Rest();
+  const std::string value(rest.begin(), rest.end());
+  StoreOptions options;
+  const std::string before = FormatStoreUri(options);
+  const Status status = SetStoreOption(name, value, &options);
+  if (!status.ok()) {
+    HL_FUZZ_CHECK(FormatStoreUri(options) == before, "a refused option changed something");
+    return;
+  }
+  const auto canonical = GetStoreOption(name, options);
+  HL_FUZZ_CHECK(canonical.ok(), name);
+  StoreOptions again;
+  const Status reparsed = SetStoreOption(name, *canonical, &again);
+  HL_FUZZ_CHECK(reparsed.ok(), name + "=" + *canonical + ": " + reparsed.ToString());
+  HL_FUZZ_CHECK(*GetStoreOption(name, again) == *canonical, name + "=" + *canonical);
+}
+
+// Names would be looked up.
+bool IsNumeric(const std::string& host) {
+  return host.find_first_not_of("0123456789abcdef:.") == std::string::npos &&
+         (host.find(':') != std::string::npos || std::count(host.begin(), host.end(), '.') == 3);
+}
+
+void ListenThere(control::Endpoint endpoint) {
+  constexpr size_t kLongestName = 255;  // of the domain name system; a longer one is not looked up
+  if (!IsNumeric(endpoint.host) && endpoint.host.size() <= kLongestName) return;
+  endpoint.port = 0;
+  control::Endpoint bound;
+  const auto soon = [] { return control::Clock::now() + std::chrono::seconds(20); };
+  auto listener = control::ListenOn(endpoint, &bound, /*loopback_only=*/true);
+  if (!listener.ok()) {
+    HL_FUZZ_CHECK(!listener.status().message().empty(), "a refusal without a reason");
+    return;
+  }
+  HL_FUZZ_CHECK(bound.port != 0 && bound.host == endpoint.host, bound.ToString());
+  if (bound.host == "127.255.255.255") return;  // a broadcast address, which nobody connects to
+  const auto connected = control::ConnectTo(bound, soon());
+  HL_FUZZ_CHECK(connected.ok(), connected.status().ToString());
+  control::Endpoint again;
+  HL_FUZZ_CHECK(!control::ListenOn(bound, &again, true).ok(), "two listen at one place");
+  *listener = UniqueFd();
+  HL_FUZZ_CHECK(!control::ConnectTo(bound, soon()).ok(), "nobody listens");
+}
+
+void EndpointText(const std::string& text) {
+  const auto endpoint = control::ParseEndpoint(text);
+  if (!endpoint.ok()) return;
+  const auto again = control::ParseEndpoint(endpoint->ToString());
+  HL_FUZZ_CHECK(again.ok(), endpoint->ToString());
+  HL_FUZZ_CHECK(again->host == endpoint->host && again->port == endpoint->port,
+                endpoint->ToString());
+  ListenThere(*endpoint);
+}
+
+void LinkPeerText(const std::string& text) {
+  const auto peer = softrnic::ParseLinkPeer(text);
+  if (!peer.ok()) {
+    HL_FUZZ_CHECK(!peer.status().message().empty(), "a refusal without a reason");
+    return;
+  }
+  const std::string canonical = peer->host + "=" + peer->address.ToString();
+  const auto again = softrnic::ParseLinkPeer(canonical);
+  HL_FUZZ_CHECK(again.ok(), canonical);
+  HL_FUZZ_CHECK(again->host == peer->host && again->address == peer->address, canonical);
+}
+
+void CheckBoundDirectory(const std::string& directory) {
+  HL_FUZZ_CHECK(directory.size() > 1 && directory.front() == '/' && directory.back() != '/',
+                directory);
+  const std::string in_slashes = directory + "/";
+  for (const char* const part : {"//", "/./", "/../"})
+    HL_FUZZ_CHECK(in_slashes.find(part) == std::string::npos, directory);
+}
+
+void BindingsText(const std::string& text) {
+  Bindings bindings;
+  AddBindings(text, &bindings);
+  HL_FUZZ_CHECK(bindings.status.ok() || !bindings.status.message().empty(), "without a reason");
+  std::string canonical;
+  std::set<std::string> directories;
+  for (const DirectoryBinding& binding : bindings.list) {
+    CheckBoundDirectory(binding.directory);
+    HL_FUZZ_CHECK(directories.insert(binding.directory).second, binding.directory + " twice");
+    HL_FUZZ_CHECK(!binding.origin.empty(), binding.directory);
+    if (binding.status.ok() && binding.directory.find(';') == std::string::npos)
+      canonical += binding.directory + "=" + FormatStoreUri(binding.options) + ";";
+  }
+  Bindings again;
+  AddBindings(canonical, &again);
+  HL_FUZZ_CHECK(again.status.ok(), canonical + ": " + again.status.ToString());
+  for (const DirectoryBinding& binding : again.list)
+    HL_FUZZ_CHECK(binding.status.ok() && directories.count(binding.directory) == 1, canonical);
+}
+
+void InspectData(const std::string& bytes) {
+  const auto info = ParseInspectInfo(std::as_bytes(std::span(bytes)), "host");
+  if (!info.ok()) {
+    HL_FUZZ_CHECK(info.status().message().starts_with("host "), info.status().ToString());
+    return;
+  }
+  HL_FUZZ_CHECK(
+      bytes.size() == sizeof *info && std::memcmp(&*info, bytes.data(), bytes.size()) == 0,
+      "what was parsed is not what was published");
+  HL_FUZZ_CHECK(info->region_size <= kMaxRegionSize && info->page_size == kNodePageSize,
+                "a size that no replica has");
+  const auto media = DecodeMedia(info->media);
+  HL_FUZZ_CHECK(media.ok() && EncodeMedia(*media) == info->media, "a medium that is none");
+}
+
+// --- inputs
+
 // The rest of the input, with one byte repeated at one place.
 std::string LongText(Reader& in) {
   const uint8_t doublings = in.U8() % 19u;
@@ -399,12 +555,63 @@ constexpr std::string_view kStatLine =
 constexpr std::string_view kStatusLines =
     "Name:\tUid: 0 0\nUmask:\t0022\nState:\tS (sleeping)\nUid:\t1000\t1000\t1000\t1000\nGid:\t5\n";
 
-}  // namespace
+void AddOptionSeeds(std::vector<Input>* seeds) {
+  for (const auto& [kind, text] : std::initializer_list<std::pair<Kind, std::string>>{
+           {kUri, "hyperloop"},
+           {kUri, "hyperloop:"},
+           {kUri, "hyperloop://h1:7000,[::1]:7001?device=/tmp/a%20b&window=16&pool=/dev/shm/p"},
+           {kUri, "hyperloop://?replicas=a:1,b:2&ack=sync&local_sync=true&ack_timeout=2s"},
+           {kUri, "hyperloop://a:1?window=4&window=8&x"},
+           {kUri, "hyperloop://a:1?window=%4"},
+           {kEndpoint, "localhost:7000"},
+           {kEndpoint, "[::1]:0"},
+           {kEndpoint, "127.0.0.1:1"},
+           {kEndpoint, "0.0.0.0:7000"},
+           {kEndpoint, "[fe80::1]:7000"},
+           {kEndpoint, "1.2.3.4.5:7000"},
+           {kEndpoint, "127.255.255.255:7000"},
+           {kEndpoint, std::string(300, 'a') + ":7000"},
+           {kLinkPeer, "b=127.0.0.1:7471"},
+           {kLinkPeer, "host-2=[fd00::1]:65535"},
+           {kLinkPeer, "b=::1:7471"},
+           {kLinkPeer, "b=127.0.0.1"},
+           {kBindings, "/a/./b//=hyperloop://h:1?device=/run/d&pool=/p;;/a=hyperloop://h:2"},
+           {kBindings, "/a=hyperloop://h:1;/a/=hyperloop://h:2"},
+           {kBindings, "/a/../b=hyperloop://h:1"},
+           {kBindings, "/=hyperloop://h:1;a=hyperloop://h:1;/b"},
+           {kBindings, "///=hyperloop://h:1"},
+       })
+    seeds->push_back(Seed(kind, text));
+  StoreOptions options;
+  options.replicas = {"h1:1", "h2:2", "[fe80::1]:3"};
+  options.device = "/run/a?b&c=%;#d";
+  options.pool = "/pool with space";
+  options.journal_size = 3ull << 20;
+  options.space_timeout = std::chrono::milliseconds(1500);
+  seeds->push_back(Seed(kUri, FormatStoreUri(options)));
+  const InspectInfo info{kInspectMagic,
+                         kInspectVersion,
+                         1u << 20,
+                         kMaxRegionSize,
+                         1u << 30,
+                         kNodePageSize,
+                         5,
+                         6,
+                         EncodeMedia({rnic::Media::kPmem, true}),
+                         0};
+  seeds->push_back(Seed(kInspect, {reinterpret_cast<const char*>(&info), sizeof info}));
+  const auto table = StoreOptionTable();
+  for (size_t i = 0; i < table.size(); ++i) {
+    const std::string prefix{static_cast<char>(i), '\0'};
+    seeds->push_back(Seed(kOption, prefix + *GetStoreOption(table[i].name, options)));
+  }
+}
 
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
   AddElfSeeds(&seeds);
   AddClusterSeeds(&seeds);
+  AddOptionSeeds(&seeds);
   for (const std::string_view text :
        {"4242 123456 8a5c-boot\n", "4242 123456 b", "1 2 b\n", "4242 -1 b\n", "4242\n", "2 3 \n"})
     seeds.push_back(Seed(kPidFile, text));
@@ -454,16 +661,15 @@ std::vector<Input> Seeds() {
   return seeds;
 }
 
-}  // namespace hyperloop::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
-  Reader in(data, size);
+const FuzzTarget kFuzzTarget("texts", Seeds, [](Reader& in) {
   constexpr void (*kReaders[])(const std::string&) = {
-      ElfFile,   ClusterFileText, PidFile,    StatText,     StatusText,         PairingText,
-      PeersFile, LinkOptionsText, DeviceText, FileNameText, ServiceRequestData, ServiceAnswerData};
+      ElfFile,   ClusterFileText, PidFile,      StatText,     StatusText,         PairingText,
+      PeersFile, LinkOptionsText, DeviceText,   FileNameText, ServiceRequestData, ServiceAnswerData,
+      UriText,   OptionText,      EndpointText, InspectData,  LinkPeerText,       BindingsText};
   static_assert(std::size(kReaders) == kKinds);
   const uint8_t kind = in.U8() % kKinds;
   kReaders[kind](LongText(in));
-  return 0;
-}
+});
+
+}  // namespace
+}  // namespace hyperloop::fuzz
