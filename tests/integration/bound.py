@@ -11,11 +11,12 @@ BUILD = pathlib.Path(os.environ.get("HYPERLOOP_BIN", "build/bin")).parent.absolu
 CTL = BUILD / "bin/hyperloopctl"
 PLUGIN = BUILD / "lib/librocksdb_hyperloop.so"
 STORE = BUILD / "examples/store"
+PATIENCE = 600  # seconds after which a program is taken to hang
 
 
 class Bound(unittest.TestCase):
     REPLICAS = 2
-    REGION = "128M"
+    REGION = "32M"
 
     def setUp(self):
         # The directories above decide whether a cluster's directory is trusted.
@@ -30,7 +31,7 @@ class Bound(unittest.TestCase):
         self.addCleanup(subprocess.run, [CTL, "cluster", "stop", "--dir", where], capture_output=True)
         done = self.run_plain(CTL, "cluster", "start", "--dir", where, "--replicas", str(self.REPLICAS), "--region-size",
                               self.REGION, "--spin-us", "0", "--priority", "none")
-        return done.stdout.splitlines()[-1].removeprefix("uri:").strip()
+        return done.stdout.splitlines()[-1].removeprefix("uri:").strip() + "&journal_size=8M"
 
     def bind(self, *pairs):
         return ";".join(f"{directory}={uri}" for directory, uri in pairs or [(self.db, self.uri)])
@@ -44,7 +45,7 @@ class Bound(unittest.TestCase):
         return self.run_plain(*command, env=self.environment(bind), status=status, **more)
 
     def run_plain(self, *command, status=0, **more):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, **more)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, **more)
         self.assertEqual(done.returncode, status, f"{command}:\n{done.stdout}{done.stderr}")
         return done
 
@@ -56,7 +57,7 @@ class Bound(unittest.TestCase):
             yield process
         finally:
             process.kill()
-            process.wait(60)
+            process.wait(PATIENCE)
             for stream in (process.stdout, process.stderr):
                 if stream:
                     stream.close()
@@ -69,7 +70,7 @@ class Bound(unittest.TestCase):
 
     def expect_refused(self, command, *reasons, bind=None, directory=None):
         """It fails, says why, and makes no database."""
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE,
                               env=self.environment(bind))
         said = done.stdout + done.stderr
         self.assertGreater(done.returncode, 0, said)

@@ -98,6 +98,7 @@ class Machines {
     options.journal_size = 1 << 20;
     options.table_capacity = 64;
     options.ack_timeout = ack_timeout;
+    options.wait = WaitMode::kEvent;
     return options;
   }
 
