@@ -107,14 +107,15 @@ function(hyperloop_developer_program)
   endif()
 endfunction()
 
-# hyperloop_vm_test(NAME [TIMEOUT seconds] COMMAND …): the command in a virtual machine with a Soft-RoCE device (scripts/vm-run).
-# One at a time and, under ctest -j, with nothing beside it: a guest takes 2 GiB and two processors.
+# Before the command of a test that starts RNIC daemons with their default options.
+set(HYPERLOOP_UNRAISED ${PROJECT_SOURCE_DIR}/tests/unraised)
+
+# hyperloop_vm_test(NAME TIMEOUT seconds TESTS NAME=COMMAND…): the commands one after the other in one virtual machine with a
+# Soft-RoCE device (scripts/vm-run, tests/vm/in_turn). One machine at a time: a guest takes 2 GiB.
 function(hyperloop_vm_test NAME)
-  cmake_parse_arguments(T "" "TIMEOUT" "COMMAND" ${ARGN})
-  if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 300)
-  endif()
+  cmake_parse_arguments(T "" "TIMEOUT" "TESTS" ${ARGN})
   math(EXPR ctest_timeout "${T_TIMEOUT} + 30")
-  add_test(NAME ${NAME} COMMAND ${PROJECT_SOURCE_DIR}/scripts/vm-run --timeout ${T_TIMEOUT} -- ${T_COMMAND})
-  set_tests_properties(${NAME} PROPERTIES LABELS vm TIMEOUT ${ctest_timeout} RESOURCE_LOCK vm PROCESSORS 2)
+  add_test(NAME ${NAME}
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/vm-run --timeout ${T_TIMEOUT} -- ${PROJECT_SOURCE_DIR}/tests/vm/in_turn ${T_TESTS})
+  set_tests_properties(${NAME} PROPERTIES LABELS vm TIMEOUT ${ctest_timeout} RESOURCE_LOCK vm)
 endfunction()

@@ -50,7 +50,7 @@ def descendants(pid: int) -> list[int]:
     return [each for child in procfs.children(pid) for each in (child, *descendants(child))]
 
 
-class ComparisonTest(unittest.TestCase):
+class Comparison(unittest.TestCase):
     def setUp(self):
         if os.geteuid() != 0 and os.getpriority(os.PRIO_PROCESS, 0) > 0:
             self.skipTest("started niced, which db_bench_ext refuses to a user who may not change it back")
@@ -91,6 +91,8 @@ class ComparisonTest(unittest.TestCase):
         self.assertEqual(errors.count("\n"), 1, errors)
         return errors
 
+
+class QuickTest(Comparison):
     def test_two_datapaths_take_turns_and_results_keep_to_the_schema(self):
         results, output, errors = self.results("--datapaths=offload,none", "--runs=2", "--benchmarks=fillrandom,overwrite")
         self.assertEqual(results["machine"]["processors"], len(os.sched_getaffinity(0)))
@@ -116,6 +118,67 @@ class ComparisonTest(unittest.TestCase):
             self.assertGreaterEqual(executed, 600)
         with (self.out / "results.csv").open() as file:
             self.assertEqual(len(list(csv.DictReader(file))), 8)
+
+    def test_a_failing_db_bench_is_quoted(self):
+        errors = self.run_program("--datapaths=none", "--benchmarks=nonsense")[2]
+        self.assertIn("db_bench failed (status 1)", errors)
+        self.assertIn("unknown benchmark 'nonsense'", errors)
+
+    def test_a_run_without_end_is_ended(self):
+        status, _, errors = self.run_program("--datapaths=none", "--num=100000000", "--timeout=1")
+        self.assertEqual(status, 1)
+        self.assertIn("did not end within 1 s (--timeout)", errors)
+
+    def test_refusals(self):
+        self.assertIn("unknown flag --nonsense", self.refusal("--nonsense", status=2))
+        self.assertIn("--primary_cpu=4095: this process may use", self.refusal("--primary_cpu=4095", status=2))
+        self.assertIn("no program /nowhere/db_bench", self.refusal("--db_bench=/nowhere/db_bench", status=1))
+        self.assertIn("give a smaller --region_size", self.refusal("--region_size=15G", "--tenants=64", status=1))
+        self.assertIn("cannot write /proc/results.json", self.refusal("--json=/proc/results.json", status=1))
+        self.assertIn("'g' is no workload of YCSB", self.refusal("--ycsb=a,g", status=2))
+        self.assertIn("where fsync does nothing", self.refusal("--alternatives", f"--disk_dir={self.work}", status=2))
+
+    def test_missing_programs_are_named_with_their_package(self):
+        for name, package, arguments in (("db_bench", "rocksdb-tools", []), ("stress-ng", "stress-ng", ["--noise"]),
+                                         ("redis-server", "redis-server", ["--alternatives"]), ("etcd", "etcd-server", ["--alternatives"])):
+            with self.subTest(name):
+                environment = environment_without(name)
+                self.addCleanup(shutil.rmtree, environment["PATH"])
+                errors = self.refusal(*arguments, status=1, env=environment)
+                self.assertIn(f"no program {name}", errors)
+                self.assertIn(f"apt-get install {package}", errors)
+
+    @unittest.skipIf(os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"), "this machine has an RDMA device")
+    def test_verbs_without_a_device_is_refused_before_anything_runs(self):
+        errors = self.refusal("--provider=verbs", status=1)
+        self.assertIn("needs an RDMA device, and this machine has none", errors)
+        self.assertIn("rdma link add rxe0 type rxe", errors)
+
+    def test_a_missing_program_of_ours_is_named(self):
+        binaries = pathlib.Path(self.out) / "bin"
+        binaries.mkdir()
+        for name in ("db_bench_ext", "hyperloopctl"):
+            (binaries / name).symlink_to(BINARIES / name)
+        code = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from comparison.cli import main; sys.exit(main(['--ycsb'], pathlib.Path(sys.argv[2]), '0'))"
+        done = subprocess.run(["/usr/bin/python3", "-c", code, str(pathlib.Path(__file__).parents[1]), str(binaries)], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("no program hyperloop-ycsb", done.stderr)
+        self.assertIn("build it (ninja -C build hyperloop-ycsb)", done.stderr)
+
+    def test_one_processor_is_too_few(self):
+        first = min(os.sched_getaffinity(0))
+        errors = self.refusal(status=1, preexec_fn=lambda: os.sched_setaffinity(0, {first}))
+        self.assertIn("the primary needs one to itself", errors)
+
+    def test_help_and_version(self):
+        for argument in ("--help", "--version"):
+            status, output, errors = self.run_program(argument)
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("db_bench_ext", output)
+
+
+class LongTest(Comparison):
+    """What takes long, and what needs the RNIC daemon's real-time priority."""
 
     def test_placement_beside_noise_is_as_promised(self):
         results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--slow_seconds=1", "--replicas=1")
@@ -217,63 +280,6 @@ class ComparisonTest(unittest.TestCase):
         for name, least in (("db_bench", 2), ("hyperloop-repli", 2), ("hyperloop-rnicd", 2), ("stress-ng", 2)):
             self.assertGreaterEqual(names.count(name), least, names)
         return {pid: os.pidfd_open(pid) for pid in everyone}
-
-    def test_a_failing_db_bench_is_quoted(self):
-        errors = self.run_program("--datapaths=none", "--benchmarks=nonsense")[2]
-        self.assertIn("db_bench failed (status 1)", errors)
-        self.assertIn("unknown benchmark 'nonsense'", errors)
-
-    def test_a_run_without_end_is_ended(self):
-        status, _, errors = self.run_program("--datapaths=none", "--num=100000000", "--timeout=1")
-        self.assertEqual(status, 1)
-        self.assertIn("did not end within 1 s (--timeout)", errors)
-
-    def test_refusals(self):
-        self.assertIn("unknown flag --nonsense", self.refusal("--nonsense", status=2))
-        self.assertIn("--primary_cpu=4095: this process may use", self.refusal("--primary_cpu=4095", status=2))
-        self.assertIn("no program /nowhere/db_bench", self.refusal("--db_bench=/nowhere/db_bench", status=1))
-        self.assertIn("give a smaller --region_size", self.refusal("--region_size=15G", "--tenants=64", status=1))
-        self.assertIn("cannot write /proc/results.json", self.refusal("--json=/proc/results.json", status=1))
-        self.assertIn("'g' is no workload of YCSB", self.refusal("--ycsb=a,g", status=2))
-        self.assertIn("where fsync does nothing", self.refusal("--alternatives", f"--disk_dir={self.work}", status=2))
-
-    def test_missing_programs_are_named_with_their_package(self):
-        for name, package, arguments in (("db_bench", "rocksdb-tools", []), ("stress-ng", "stress-ng", ["--noise"]),
-                                         ("redis-server", "redis-server", ["--alternatives"]), ("etcd", "etcd-server", ["--alternatives"])):
-            with self.subTest(name):
-                environment = environment_without(name)
-                self.addCleanup(shutil.rmtree, environment["PATH"])
-                errors = self.refusal(*arguments, status=1, env=environment)
-                self.assertIn(f"no program {name}", errors)
-                self.assertIn(f"apt-get install {package}", errors)
-
-    @unittest.skipIf(os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"), "this machine has an RDMA device")
-    def test_verbs_without_a_device_is_refused_before_anything_runs(self):
-        errors = self.refusal("--provider=verbs", status=1)
-        self.assertIn("needs an RDMA device, and this machine has none", errors)
-        self.assertIn("rdma link add rxe0 type rxe", errors)
-
-    def test_a_missing_program_of_ours_is_named(self):
-        binaries = pathlib.Path(self.out) / "bin"
-        binaries.mkdir()
-        for name in ("db_bench_ext", "hyperloopctl"):
-            (binaries / name).symlink_to(BINARIES / name)
-        code = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from comparison.cli import main; sys.exit(main(['--ycsb'], pathlib.Path(sys.argv[2]), '0'))"
-        done = subprocess.run(["/usr/bin/python3", "-c", code, str(pathlib.Path(__file__).parents[1]), str(binaries)], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
-        self.assertIn("no program hyperloop-ycsb", done.stderr)
-        self.assertIn("build it (ninja -C build hyperloop-ycsb)", done.stderr)
-
-    def test_one_processor_is_too_few(self):
-        first = min(os.sched_getaffinity(0))
-        errors = self.refusal(status=1, preexec_fn=lambda: os.sched_setaffinity(0, {first}))
-        self.assertIn("the primary needs one to itself", errors)
-
-    def test_help_and_version(self):
-        for argument in ("--help", "--version"):
-            status, output, errors = self.run_program(argument)
-            self.assertEqual((status, errors), (0, ""))
-            self.assertIn("db_bench_ext", output)
 
 
 if __name__ == "__main__":

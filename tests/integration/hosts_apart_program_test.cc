@@ -29,6 +29,7 @@ class HostsApartProgramTest : public ::testing::Test {
     options_.directory = folder_ + "/c";
     options_.region_size = 64 << 20;
     options_.hosts_apart = true;
+    options_.priority = "none";
     options_.die_with_caller = true;
     options_.programs = fs::path(ProgramPath("hyperloop-rnicd")).parent_path();
   }

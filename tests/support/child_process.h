@@ -15,9 +15,13 @@ namespace hyperloop::test {
 
 class ChildProcess {
  public:
+  // kAsItIs: neither the program nor what it starts can raise its priority. An RNIC daemon with the
+  // default options would, and then keeps the tests beside it from the processor.
+  enum class Priority { kAsItIs, kMayRise };
   // Starts `argv[0]` (a path) with its standard output readable through ReadLine; standard error is
   // inherited.
-  static ChildProcess Spawn(const std::vector<std::string>& argv);
+  static ChildProcess Spawn(const std::vector<std::string>& argv,
+                            Priority priority = Priority::kAsItIs);
   // Forks; the child runs `body` and exits with what it returns. Not for processes with other
   // threads that hold locks.
   static ChildProcess Fork(const std::function<int()>& body);
@@ -28,10 +32,10 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // The next line of its output; empty if the child ended, or nothing came for 60 s.
+  // The next line of its output; empty if the child ended, or nothing came for 300 s.
   std::string ReadLine();
   void Signal(int signal);
-  // Waits for its end, at most 60 s (then -1). Exit status, or 128 + signal.
+  // Waits for its end, at most 300 s (then -1). Exit status, or 128 + signal.
   int Wait();
   // SIGKILL and Wait.
   void Kill();
