@@ -32,7 +32,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr time_t kCommandTimeoutSeconds = 5;
+constexpr time_t kCommandTimeoutSeconds = 20;
 // Memory is populated, from a disk perhaps, before its registration is answered.
 constexpr uint64_t kPopulatedPerSecond = 128u << 20;  // bytes
 
