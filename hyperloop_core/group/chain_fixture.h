@@ -66,6 +66,8 @@ struct ChainOptions {
   std::function<void(SlotProgram&)> change_program = {};
   // Called while a call waits; null: Chain::Step(64).
   std::function<void(softrnic::Engine&)> step = {};
+  // Called by Chain::Step when there was nothing to do, so that time can pass then.
+  std::function<void()> at_rest = {};
   // As in MemberOptions, with the number of the replica as first argument.
   std::function<Status(uint32_t, uint64_t, uint64_t)> persist = {};
   std::function<void(uint32_t, const Status&)> failed = {};
@@ -104,6 +106,7 @@ class Chain {
   bool Step(size_t steps = 1) {
     bool worked = rnic_.engine().Run(steps) != 0;
     for (uint32_t i = 0; i < size(); ++i) worked |= StepCpu(i);
+    if (!worked && options_.at_rest) options_.at_rest();
     return worked;
   }
   bool StepCpu(uint32_t i) {

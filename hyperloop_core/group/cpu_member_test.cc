@@ -18,6 +18,7 @@
 
 #include "group/chain_fixture.h"
 #include "group/cpu_message.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -159,16 +160,6 @@ TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
 
 // --- the thread
 
-template <class Condition>
-bool Within10s(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 size_t ThreadsHere() {
   const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
   return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
@@ -199,7 +190,8 @@ TEST_P(CpuThreadTest, NothingIsWrittenAfterTheMemberIsGone) {
                                .group_size = 2,
                                .window = 8,
                                .threaded = true,
-                               .ack_timeout = std::chrono::milliseconds(500)});
+                               .wait = WaitMode::kEvent,
+                               .ack_timeout = std::chrono::milliseconds(100)});
     ASSERT_OK(made);
     Chain& chain = **made;
     std::memset(chain.primary_bytes().data(), 1, 64);
@@ -230,7 +222,8 @@ TEST_P(CpuThreadTest, AMemberThatGivesUpSaysWhyOnceAndItsNeighbourNotices) {
                      .group_size = 2,
                      .window = 4,
                      .threaded = true,
-                     .ack_timeout = std::chrono::seconds(20),
+                     .wait = WaitMode::kEvent,
+                     .ack_timeout = std::chrono::minutes(2),
                      .persist =
                          [](uint32_t replica, uint64_t, uint64_t) {
                            return replica == 1 ? Internal("the disk is gone") : Status::Ok();
@@ -247,11 +240,10 @@ TEST_P(CpuThreadTest, AMemberThatGivesUpSaysWhyOnceAndItsNeighbourNotices) {
     return failures.size();
   };
   ASSERT_OK(group.Write(0, 8, true));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (count() < 1 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(test::Eventually([&] { return count() >= 1; }));
   // The next operation meets replica 1's closed queue, the one after that replica 0's.
   ASSERT_OK(group.Write(64, 8, true));
-  while (count() < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(test::Eventually([&] { return count() >= 2; }));
   ASSERT_OK(group.Write(128, 8, true));
   EXPECT_THAT(group.WaitAll(), StatusIs(Code::kUnavailable));
   const std::lock_guard lock(mutex);
@@ -272,7 +264,7 @@ TEST_P(CpuThreadTest, OutOfMemoryEndsTheMemberAndNotItsProcess) {
        .failed = [&](uint32_t, const Status& why) { said = why.message() == "out of memory"; }});
   ASSERT_OK(made);
   ASSERT_OK((*made)->group().Write(0, 8, true));
-  EXPECT_TRUE(Within10s([&] { return said.load(); }));
+  EXPECT_TRUE(test::Eventually([&] { return said.load(); }));
 }
 
 TEST_P(CpuThreadTest, AnIdleMemberEndsAtOnce) {
@@ -301,7 +293,7 @@ TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
   const size_t threads = ThreadsHere();
   const Status refused = (*member)->Connect((*made)->group().info(), infos);
   EXPECT_THAT(refused.message(), HasSubstr("processor 1000"));
-  EXPECT_TRUE(Within10s([&] { return ThreadsHere() == threads; }))
+  EXPECT_TRUE(test::Eventually([&] { return ThreadsHere() == threads; }))
       << "a thread serves all the same";
 }
 
@@ -312,7 +304,7 @@ TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
   ASSERT_OK(made);
   Chain& chain = **made;
   ASSERT_OK(chain.group().Wait(*chain.group().Write(0, 8, true)));
-  EXPECT_TRUE(Within10s(MemberSleeps));
+  EXPECT_TRUE(test::Eventually(MemberSleeps));
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -322,7 +314,7 @@ TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(Within10s(MemberSleeps)) << "it wakes over and over";
+  EXPECT_TRUE(test::Eventually(MemberSleeps)) << "it wakes over and over";
   ASSERT_OK(chain.group().Wait(*chain.group().Write(64, 8, true)));
 }
 

@@ -1,12 +1,13 @@
 // Tests fail-stop: after the first failure anywhere nothing more is acknowledged, every wait ends,
 // and no stale WQE runs. Two properties of RNICs endanger this: an error completion releases WAITs,
-// and a queue in error flushes its receives.
+// and a queue in error flushes its receives. Time passes when nothing else happens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "group/chain_test_util.h"
+#include "support/held_clock.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -16,6 +17,11 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr auto kShort = std::chrono::milliseconds(120);
+
+std::unique_ptr<Chain> MakeTimedChain(ChainOptions options) {
+  options.at_rest = [] { test::HeldClock::Pass(std::chrono::milliseconds(1)); };
+  return hyperloop::MakeChain(options);
+}
 
 Operation FlushedCopyOf(uint64_t source, uint64_t destination, uint64_t size) {
   return {.write = {}, .copy = {source, destination, size}, .cas = {}, .flush = true};
@@ -41,11 +47,11 @@ void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes
 
 class GroupFailureTest : public testing::TestWithParam<Way> {
  protected:
-  std::unique_ptr<Chain> MakeChain(ChainOptions options) const {
+  std::unique_ptr<Chain> MakeTimedChain(ChainOptions options) const {
     options.datapath = GetParam();
     // Each dead replica fails its own queue, unless ack_timeout comes first.
     if (fanout()) options.ack_timeout = std::chrono::seconds(5);
-    return hyperloop::MakeChain(options);
+    return hyperloop::MakeTimedChain(options);
   }
   bool fanout() const { return GetParam() == Datapath::kFanout; }
   bool offload() const { return GetParam() == Datapath::kOffload; }
@@ -55,6 +61,9 @@ class GroupFailureTest : public testing::TestWithParam<Way> {
     if (victim == 0 || fanout()) return Code::kUnavailable;
     return Code::kTimedOut;
   }
+
+ private:
+  const test::HeldClock clock_;
 };
 INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
@@ -62,6 +71,9 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kWays),
 class OffloadFailureTest : public testing::TestWithParam<FlushOrder> {
  protected:
   static Way Offload() { return {Datapath::kOffload, GetParam()}; }
+
+ private:
+  const test::HeldClock clock_;
 };
 INSTANTIATE_TEST_SUITE_P(Orders, OffloadFailureTest,
                          testing::Values(FlushOrder::kHopByHop, FlushOrder::kPipelined),
@@ -72,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, OffloadFailureTest,
 // A replica loses its region's key, so its own copies fail, or the WRITEs that come to it.
 TEST_P(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
-    const auto chain = MakeChain({.datapath = Offload(), .window = 8, .ack_timeout = kShort});
+    const auto chain = MakeTimedChain({.datapath = Offload(), .window = 8, .ack_timeout = kShort});
     Group& group = chain->group();
     for (uint64_t i = 0; i < 20; ++i) ASSERT_OK(group.MemCopy(0, 1024, 64, true));
     ASSERT_OK(group.WaitAll());
@@ -97,7 +109,7 @@ TEST_P(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     ChainOptions options{.datapath = Offload(), .window = 8, .ack_timeout = kShort};
     options.engine.check_wqe_index = false;
-    const auto chain = MakeChain(options);
+    const auto chain = MakeTimedChain(options);
     Group& group = chain->group();
     // Two laps of slots are full of CASes that raise a counter; a stale one would raise it again.
     uint64_t n = 0;
@@ -122,7 +134,7 @@ TEST_P(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
 }
 
 TEST_P(GroupFailureTest, ThePrimarysOwnCopyCounts) {
-  const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+  const auto chain = MakeTimedChain({.window = 8, .ack_timeout = kShort});
   ASSERT_OK(chain->group().MemCopy(0, 64, 8, true));
   ASSERT_OK(chain->group().WaitAll());
   chain->primary().region.reset();
@@ -136,7 +148,7 @@ TEST_P(GroupFailureTest, ThePrimarysOwnCopyCounts) {
 TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
   for (const uint32_t victim : {0u, 1u, 2u}) {
     // With a long ack_timeout the first replica's death fails the primary's own queue.
-    const auto chain = MakeChain(
+    const auto chain = MakeTimedChain(
         {.window = 4, .ack_timeout = victim == 0 ? std::chrono::milliseconds(5000) : kShort});
     Group& group = chain->group();
     for (uint64_t i = 0; i < 30; ++i) ASSERT_OK(group.Write(64 * i, 64, true));
@@ -152,7 +164,7 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
 }
 
 TEST_P(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
-  const auto chain = MakeChain({.window = 1, .ack_timeout = kShort});
+  const auto chain = MakeTimedChain({.window = 1, .ack_timeout = kShort});
   chain->Kill(2);
   ASSERT_OK(chain->group().Write(0, 8, true));
   Code code = Code::kBusy;
@@ -164,7 +176,7 @@ TEST_P(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
 }
 
 TEST_P(GroupFailureTest, PollingEndsToo) {
-  const auto chain = MakeChain({.window = 2, .ack_timeout = kShort});
+  const auto chain = MakeTimedChain({.window = 2, .ack_timeout = kShort});
   chain->Kill(1);
   ASSERT_OK(chain->group().Write(0, 8, true));
   Result<Ticket> newest = 0;
@@ -207,7 +219,7 @@ class MortalDevice final : public rnic::Device {
 };
 
 TEST_P(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
-  const auto chain = MakeChain({.group_size = 1, .window = 4});
+  const auto chain = MakeTimedChain({.group_size = 1, .window = 4});
   Chain::Node& primary = chain->primary();
   MortalDevice device(*primary.device);
   GroupOptions options;
@@ -233,7 +245,7 @@ TEST_P(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
 // its queues runs afterwards.
 TEST_P(GroupFailureTest, AMemberThatGoesMidwayLeavesNothingRunning) {
   for (uint64_t steps = 0; steps < (offload() ? 120 : 60); steps += offload() ? 3 : 1) {
-    const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+    const auto chain = MakeTimedChain({.window = 8, .ack_timeout = kShort});
     Group& group = chain->group();
     for (uint64_t i = 0; i < 8; ++i) {
       SetWord(chain->primary_bytes(), 64 * i, i + 1);
