@@ -2,7 +2,8 @@
 // in whatever order the RNICs work. Negative controls show what makes it so.
 //
 // A failure prints its seed; HYPERLOOP_SEED=<seed> <this program> --gtest_filter=<test> repeats
-// just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number.
+// just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number. That is small,
+// because most seeds find what the negative controls break.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -277,11 +278,12 @@ void ExpectSerial(uint64_t seeds, const RunOptions& options) {
   }
 }
 
-// How many of `seeds` go wrong.
-uint64_t CountWrong(uint64_t seeds, const RunOptions& options) {
+// Whether more than `share` of `seeds` go wrong.
+bool MostGoWrong(uint64_t seeds, const RunOptions& options, double share = 0.5) {
+  const std::vector<uint64_t> all = Seeds(seeds);
   uint64_t wrong = 0;
-  for (const uint64_t seed : Seeds(seeds)) wrong += Run(seed, options).Execute().empty() ? 0 : 1;
-  return wrong;
+  for (const uint64_t seed : all) wrong += Run(seed, options).Execute().empty() ? 0 : 1;
+  return static_cast<double>(wrong) > share * static_cast<double>(all.size());
 }
 
 class GroupRandomTest : public testing::TestWithParam<Way> {
@@ -296,23 +298,23 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRandomTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {
-  ExpectSerial(40, {.fetch = EngineOptions::Fetch::kLate});
+  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kLate});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithEarlyFetch) {
-  ExpectSerial(40, {.fetch = EngineOptions::Fetch::kEarly});
+  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kEarly});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithRandomFetch) {
-  ExpectSerial(40, {.fetch = EngineOptions::Fetch::kRandom});
+  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kRandom});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithAFullWindow) {
-  ExpectSerial(30, {.window = 16, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
+  ExpectSerial(12, {.window = 16, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
-  ExpectSerial(10, {.operations = 2000,
-                    .group_size = 2,
-                    .window = 4,
-                    .slots = 8,
-                    .fetch = EngineOptions::Fetch::kRandom});
+  ExpectSerial(6, {.operations = 1000,
+                   .group_size = 2,
+                   .window = 4,
+                   .slots = 8,
+                   .fetch = EngineOptions::Fetch::kRandom});
 }
 
 // Devices fetch WQEs again until they are answered. Without flushes the answers come late.
@@ -336,7 +338,7 @@ TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
 }
 TEST(OffloadRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
   for (const uint32_t group_size : {2u, 3u}) {
-    const uint64_t wrong = CountWrong(
+    const bool wrong = MostGoWrong(
         8,
         {.operations = 400,
          .group_size = group_size,
@@ -345,8 +347,9 @@ TEST(OffloadRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
          .change_program = [](SlotProgram& program) { program.geometry.flush_interval = 1u << 31; },
          .flushes = false,
          .lazy = true,
-         .late_acknowledgements = true});
-    EXPECT_GT(wrong, 6u) << group_size;
+         .late_acknowledgements = true},
+        0.8);
+    EXPECT_TRUE(wrong) << group_size;
   }
 }
 
@@ -379,7 +382,7 @@ TEST_P(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
 
 // An acknowledgement covers the primary's own copy, however late its loopback queue runs.
 TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
-  for (const uint64_t seed : Seeds(400)) {
+  for (const uint64_t seed : Seeds(100)) {
     ChainOptions options;
     options.datapath = GetParam();
     options.engine.schedule = EngineOptions::Schedule::kRandom;
@@ -404,48 +407,48 @@ TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
   }
 }
 
-// The negative controls count the seeds that go wrong.
+// In the negative controls most seeds go wrong.
 TEST_P(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
-  const uint64_t wrong = CountWrong(20, {.datapath = GetParam(),
-                                         .check_ordering = false,
-                                         .fetch = EngineOptions::Fetch::kRandom,
-                                         .lazy = true});
-  EXPECT_GT(wrong, 10u);
+  const bool wrong = MostGoWrong(10, {.datapath = GetParam(),
+                                      .check_ordering = false,
+                                      .fetch = EngineOptions::Fetch::kRandom,
+                                      .lazy = true});
+  EXPECT_TRUE(wrong);
 }
 
 // RECV m re-arms up's WQEs of an operation that is known to be past them. With a distance of
 // window - 1 that operation need not be acknowledged.
 TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
-  const uint64_t wrong = CountWrong(20, {.group_size = 2,
-                                         .window = 2,
-                                         .slots = 8,
-                                         .change_program =
-                                             [](SlotProgram& program) {
-                                               program.rearm_distance = program.geometry.window - 1;
-                                               program.lookahead =
-                                                   program.geometry.slots - program.rearm_distance;
-                                             },
-                                         .fetch = EngineOptions::Fetch::kLate,
-                                         .lazy = true});
-  EXPECT_GT(wrong, 10u);
+  const bool wrong = MostGoWrong(10, {.group_size = 2,
+                                      .window = 2,
+                                      .slots = 8,
+                                      .change_program =
+                                          [](SlotProgram& program) {
+                                            program.rearm_distance = program.geometry.window - 1;
+                                            program.lookahead =
+                                                program.geometry.slots - program.rearm_distance;
+                                          },
+                                      .fetch = EngineOptions::Fetch::kLate,
+                                      .lazy = true});
+  EXPECT_TRUE(wrong);
 }
 
 // The distance in use, window + 1, has one operation to spare in this layout, where nothing stands
 // behind SEND_EN(local) in up's slot: its acknowledgement proves that it ran. With a SEND_EN(up)
 // behind it the acknowledgement would not prove that.
 TEST(OffloadRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
-  hyperloop::ExpectSerial(15, {.operations = 1000,
-                               .group_size = 2,
-                               .window = 2,
-                               .slots = 8,
-                               .change_program =
-                                   [](SlotProgram& program) {
-                                     program.rearm_distance = program.geometry.window;
-                                     program.lookahead =
-                                         program.geometry.slots - program.rearm_distance;
-                                   },
-                               .fetch = EngineOptions::Fetch::kLate,
-                               .lazy = true});
+  hyperloop::ExpectSerial(8, {.operations = 1000,
+                              .group_size = 2,
+                              .window = 2,
+                              .slots = 8,
+                              .change_program =
+                                  [](SlotProgram& program) {
+                                    program.rearm_distance = program.geometry.window;
+                                    program.lookahead =
+                                        program.geometry.slots - program.rearm_distance;
+                                  },
+                              .fetch = EngineOptions::Fetch::kLate,
+                              .lazy = true});
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(EngineLoopTest, NoDoorbellIsLostToASleepingEngine) {
     std::minstd_rand random(seed);
     volatile uint32_t delay = 0;
     const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
-    for (int i = 0; i < 20'000; ++i) {
+    for (int i = 0; i < 6'000; ++i) {
       // The loop needs a few hundred nanoseconds from its last look to its sleep: ring anywhere in
       // that time.
       for (delay = random() % 512; delay > 0;) delay = delay - 1;
