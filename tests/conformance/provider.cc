@@ -96,25 +96,43 @@ class InProcessDaemonProvider final : public Provider {
   std::thread control_thread_;
 };
 
-class DaemonProvider final : public Provider {
+// One daemon serves all tests, as it would serve one client after the other.
+class Daemon {
  public:
-  DaemonProvider()
-      : daemon_(ChildProcess::Spawn({ProgramPath("hyperloop-rnicd"), "--socket", folder_.socket(),
-                                     "--spin-us", "0", "--priority", "none"})) {
-    EXPECT_EQ(daemon_.ReadLine(), "ready " + folder_.socket());
+  Daemon()
+      : process_(ChildProcess::Spawn({ProgramPath("hyperloop-rnicd"), "--socket", folder_.socket(),
+                                      "--spin-us", "0", "--priority", "none"})) {
+    EXPECT_EQ(process_.ReadLine(), "ready " + folder_.socket());
   }
-  ~DaemonProvider() override {
-    daemon_.Signal(SIGTERM);
-    EXPECT_EQ(daemon_.Wait(), 0);
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+  ~Daemon() {
+    process_.Signal(SIGTERM);
+    EXPECT_EQ(process_.Wait(), 0);
   }
-  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
-    return softrnic::OpenDaemonDevice({folder_.socket(), host});
-  }
-  void Drive() override { std::this_thread::yield(); }
+  std::string socket() const { return folder_.socket(); }
 
  private:
   ScratchDirectory folder_;
-  ChildProcess daemon_;
+  ChildProcess process_;
+};
+
+std::unique_ptr<Daemon> g_daemon;
+
+// Ends the daemon after the last test; how it ended is part of the result.
+class StopDaemon final : public testing::Environment {
+  void TearDown() override { g_daemon.reset(); }
+};
+
+class DaemonProvider final : public Provider {
+ public:
+  DaemonProvider() {
+    if (g_daemon == nullptr) g_daemon = std::make_unique<Daemon>();
+  }
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return softrnic::OpenDaemonDevice({g_daemon->socket(), host});
+  }
+  void Drive() override { std::this_thread::yield(); }
 };
 
 // All hosts are one device, told apart by their service ports.
@@ -166,7 +184,10 @@ std::vector<ProviderKind> MakeProviders() {
 }  // namespace
 
 const std::vector<ProviderKind>& Providers() {
-  static const std::vector<ProviderKind> kinds = MakeProviders();
+  static const std::vector<ProviderKind> kinds = [] {
+    testing::AddGlobalTestEnvironment(new StopDaemon);
+    return MakeProviders();
+  }();
   return kinds;
 }
 

@@ -22,11 +22,7 @@ using softrnic::Op;
 using softrnic::Reply;
 using testing::HasSubstr;
 
-class RnicdMalformedTest : public RnicdTest {
- protected:
-  void SetUp() override { ASSERT_NO_FATAL_FAILURE(StartDaemon()); }
-  void TearDown() override { ExpectDaemonServes(); }
-};
+class RnicdMalformedTest : public SharedRnicdTest {};
 
 TEST_F(RnicdMalformedTest, WrongSizeMagicOrVersionIsExplainedAndClosed) {
   Command bad_magic = RawClient::Make(Op::kOpen);
@@ -203,62 +199,6 @@ TEST_F(RnicdMalformedTest, MemoryIsChecked) {
   ASSERT_EQ(ftruncate(sparse.get(), int64_t{1} << 36), 0);
   ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_EQ(TryRegister(client, sparse.get(), {0x10000, 0, uint64_t{1} << 36}), Code::kOk);
-}
-
-// For a queue pair made by raw commands, the daemon checks its states and attributes.
-TEST_F(RnicdMalformedTest, TimersAndRetriesOfAQueuePairAreChecked) {
-  RawClient client(socket_);
-  ASSERT_EQ(client.Attach().code, Code::kOk);
-  const uint32_t pdn = client.Call(RawClient::Make(Op::kAllocPd)).reply.result.id.id;
-  const UniqueFd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(ftruncate(memory.get(), 8192), 0);
-  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  Command umem = RawClient::Make(Op::kRegisterUmem);
-  umem.args.umem = {0x10000, 0, 8192};
-  const uint32_t umem_id = client.Call(umem, {memory.get()}).reply.result.id.id;
-  Command cq = RawClient::Make(Op::kCreateCq);
-  cq.args.cq = {umem_id, /*log_size=*/2, /*ring_addr=*/0x10000, /*dbrec_addr=*/0x10400, 0, 0};
-  const uint32_t cqn = client.Call(cq).reply.result.cq.cqn;
-  Command make = RawClient::Make(Op::kCreateQp);
-  softrnic::CreateQpArgs& qp = make.args.qp;
-  qp.pdn = pdn;
-  qp.send_cqn = qp.recv_cqn = cqn;
-  qp.umem = umem_id;
-  qp.sq_addr = 0x11000;
-  qp.dbrec_addr = 0x11800;
-  qp.log_sq_wqebbs = 2;
-  const auto made = client.Call(make);
-  ASSERT_EQ(made.code, Code::kOk) << made.text;
-  const auto modify = [&](rnic::QpState state, uint32_t rnr_timer_us, uint32_t ack_timeout_ms,
-                          uint32_t retry_count, uint32_t rnr_retry) {
-    Command command = RawClient::Make(Op::kModifyQp);
-    command.args.modify = {.qpn = made.reply.result.qp.qpn,
-                           .state = static_cast<uint32_t>(state),
-                           .remote_gid = {},
-                           .remote_qpn = 5,
-                           .access = 0,
-                           .rnr_timer_us = rnr_timer_us,
-                           .ack_timeout_ms = ack_timeout_ms,
-                           .link_timeout_ms = 0,
-                           .retry_count = retry_count,
-                           .rnr_retry = rnr_retry};
-    return client.Call(command);
-  };
-  using rnic::QpState;
-  EXPECT_EQ(modify(QpState::kReadyToReceive, 640, 64, 7, 7).code, Code::kInvalidArgument)
-      << "RESET to RTR";
-  ASSERT_EQ(modify(QpState::kInit, 0, 0, 0, 0).code, Code::kOk);
-  for (const uint32_t timer : {0u, 491'521u, ~0u}) {
-    const auto answer = modify(QpState::kReadyToReceive, timer, 64, 7, 7);
-    EXPECT_EQ(answer.code, Code::kInvalidArgument) << timer;
-    EXPECT_THAT(answer.text, HasSubstr("RNR timer"));
-  }
-  ASSERT_EQ(modify(QpState::kReadyToReceive, 640, 0, 0, 0).code, Code::kOk);
-  EXPECT_EQ(modify(QpState::kReadyToSend, 0, 64, 8, 7).code, Code::kInvalidArgument);
-  EXPECT_EQ(modify(QpState::kReadyToSend, 0, 64, 7, 8).code, Code::kInvalidArgument);
-  EXPECT_EQ(modify(QpState::kReadyToSend, 0, 64, ~0u, 7).code, Code::kInvalidArgument);
-  EXPECT_EQ(modify(QpState::kReadyToSend, 0, 8'796'094, 7, 7).code, Code::kInvalidArgument);
-  EXPECT_EQ(modify(QpState::kReadyToSend, 0, 8'796'093, 7, 7).code, Code::kOk);
 }
 
 TEST_F(RnicdMalformedTest, RandomBytesOfAnySize) {

@@ -27,6 +27,9 @@ namespace {
 
 using testing::HasSubstr;
 
+// What looks at a daemon, or is refused by it.
+class OneRnicdTest : public SharedRnicdTest {};
+
 // --- start and stop
 
 TEST_F(RnicdTest, SocketIsForThisUserOnlyWhateverTheUmask) {
@@ -38,10 +41,10 @@ TEST_F(RnicdTest, SocketIsForThisUserOnlyWhateverTheUmask) {
   EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
 
-TEST_F(RnicdTest, AnotherUserIsRefused) {
+TEST_F(OneRnicdTest, AnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  std::filesystem::permissions(folder_, std::filesystem::perms::all);
+  const auto folder = std::filesystem::path(socket_).parent_path();
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
   // Even if somebody changes the socket's mode, the daemon checks the user of its peer.
   for (const mode_t mode : {0600, 0666}) {
     ASSERT_EQ(chmod(socket_.c_str(), mode), 0);
@@ -52,15 +55,14 @@ TEST_F(RnicdTest, AnotherUserIsRefused) {
     });
     EXPECT_EQ(other.Wait(), 0) << "mode " << mode;
   }
-  ExpectDaemonServes();
+  ASSERT_EQ(chmod(socket_.c_str(), 0600), 0);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
 }
 
-TEST_F(RnicdTest, SecondDaemonIsRefusedAndTheFirstGoesOn) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, SecondDaemonIsRefusedAndTheFirstGoesOn) {
   auto second = ChildProcess::Spawn(DaemonArgs());
   EXPECT_EQ(second.ReadLine(), "");
   EXPECT_EQ(second.Wait(), 1);
-  ExpectDaemonServes();
 }
 
 TEST_F(RnicdTest, StaleSocketIsReplaced) {
@@ -195,19 +197,24 @@ TEST_F(RnicdTest, ClientStepsOffTheProcessorOfASleepingEngine) {
   auto counters = node.device->QueryCounters();
   ASSERT_OK(counters);
   EXPECT_EQ((*counters)["daemon_cpu"], static_cast<uint64_t>(last));
+  // On a busy machine the engine may be awake for another reason, or not asleep again yet. Where
+  // clients do not move, they are elsewhere by chance only.
   constexpr int kRounds = 20;
-  int moved = 0;
-  for (int i = 0; i < kRounds; ++i) {
-    ASSERT_EQ(sched_setaffinity(0, sizeof last_only, &last_only), 0);
-    ASSERT_OK(node.RunNop());  // the engine was seen there, and sleeps again
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // steps aside at most once per ms
-    ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
-    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
-    ASSERT_OK(node.qp->Post({&nop, 1}));
-    moved += sched_getcpu() != last;
-    ASSERT_OK(node.Await());
-  }
-  EXPECT_GE(moved, kRounds / 2);  // the engine may by chance be awake for another reason
+  const auto moved = [&] {
+    int times = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      EXPECT_EQ(sched_setaffinity(0, sizeof last_only, &last_only), 0);
+      EXPECT_OK(node.RunNop());  // the engine was seen there, and sleeps again
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it moves once per ms at most
+      EXPECT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
+      const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+      EXPECT_OK(node.qp->Post({&nop, 1}));
+      times += sched_getcpu() != last;
+      EXPECT_OK(node.Await());
+    }
+    return times;
+  };
+  EXPECT_TRUE(Eventually([&] { return HasFailure() || moved() >= kRounds / 2; }));
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&after, &allowed)) << "its affinity is what it was";
 }
@@ -241,45 +248,37 @@ TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {
   }
 }
 
-TEST_F(RnicdTest, KilledDaemonEndsWaitingLoops) {
+// One client sleeps on a completion channel and waits for a completion, another one only asks
+// whether its device is alive. The daemon cannot clear engine_alive in the UAR page.
+TEST_F(RnicdTest, AKilledDaemonEndsSleepsAndWaitingLoops) {
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  Node node;
+  Node node, looker;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&looker));
   ASSERT_OK(node.RunNop());
-  daemon_.Kill();  // it cannot clear engine_alive in the UAR page
-  EXPECT_THAT(node.Await(), StatusIs(Code::kUnavailable)) << "10 s is the test's patience";
-  EXPECT_FALSE(node.device->alive());
-  EXPECT_THAT(node.RunNop(), StatusIs(Code::kUnavailable));
-  // A loop that only calls alive() ends too.
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
-  daemon_.Kill();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (node.device->alive()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-}
-
-TEST_F(RnicdTest, KilledDaemonEndsASleepOnACompletionChannel) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  Node node;
-  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   auto cq = node.device->CreateCq({.depth = 16, .events = true});
   ASSERT_OK(cq);
   ASSERT_OK((*cq)->RequestNotify(false));
   pollfd waits{.fd = (*cq)->event_fd(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(poll(&waits, 1, 0), 0);
   daemon_.Kill();
-  EXPECT_EQ(poll(&waits, 1, 10000), 1) << "sleeps on a dead device";
+  EXPECT_EQ(poll(&waits, 1, 60'000), 1) << "sleeps on a dead device";
   EXPECT_THAT((*cq)->TakeEvents(), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(node.Await(), StatusIs(Code::kUnavailable))
+      << "what timed out is the test's patience";
+  EXPECT_FALSE(node.device->alive());
+  EXPECT_THAT(node.RunNop(), StatusIs(Code::kUnavailable));
+  EXPECT_TRUE(Eventually([&looker] { return !looker.device->alive(); }));
 }
 
 // --- clients
 
 // A child process with a node "child", connected to `peer`'s queue pair, that has posted 64
 // receives and then sleeps.
-class RnicdClientTest : public RnicdTest {
+class RnicdClientTest : public SharedRnicdTest {
  protected:
   void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(StartDaemon());
+    SharedRnicdTest::SetUp();
     auto opened = Node::Open(socket_, "parent");
     ASSERT_OK(opened);
     parent_ = std::move(*opened);
@@ -316,7 +315,7 @@ class RnicdClientTest : public RnicdTest {
   }
   // Writes to the child's memory until that fails, and returns how.
   std::string WriteUntilFailure() {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < deadline) {
       const Status status = parent_.WriteWord(child_addr_, child_rkey_, 1);
       if (!status.ok()) return status.message();
@@ -381,8 +380,7 @@ TEST_F(RnicdClientTest, DeathIsSeenThoughAForkedChildHoldsTheSocket) {
   close(ends[1]);
 }
 
-TEST_F(RnicdTest, ForkedChildCannotUseTheParentsDevice) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, ForkedChildCannotUseTheParentsDevice) {
   auto node = std::make_unique<Node>();
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(node.get()));
   ASSERT_OK(node->RunNop());
@@ -415,8 +413,7 @@ TEST_F(RnicdTest, ForkedChildCannotUseTheParentsDevice) {
   EXPECT_EQ(node->word(64), 7u);
 }
 
-TEST_F(RnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
   const std::string path = folder_ + "/region";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
@@ -441,15 +438,14 @@ TEST_F(RnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
   close(fd);
 }
 
-TEST_F(RnicdTest, KeysOfTheSameMemoryShareOneMapping) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, KeysOfTheSameMemoryShareOneMapping) {
   const std::string path = folder_ + "/shared-region";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
   void* map = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ASSERT_NE(map, MAP_FAILED);
   const auto mappings = [&] {
-    std::ifstream maps("/proc/" + std::to_string(daemon_.pid()) + "/maps");
+    std::ifstream maps("/proc/" + std::to_string(daemon().pid()) + "/maps");
     size_t n = 0;
     for (std::string line; std::getline(maps, line);) n += line.find("shared-region") != line.npos;
     return n;
@@ -478,9 +474,8 @@ TEST_F(RnicdTest, KeysOfTheSameMemoryShareOneMapping) {
   close(fd);
 }
 
-TEST_F(RnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  const std::string proc = "/proc/" + std::to_string(daemon_.pid());
+TEST_F(OneRnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
+  const std::string proc = "/proc/" + std::to_string(daemon().pid());
   const auto count = [&proc] {
     size_t n = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(proc + "/fd"))
@@ -602,9 +597,8 @@ TEST_F(RnicdTest, ConnectionsOfAllProcessesAreBoundedTogether) {
 }
 
 // The command of the second client has its answer before the memory of the first one is populated.
-TEST_F(RnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  constexpr uint64_t kSize = 512 << 20;
+TEST_F(OneRnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
+  constexpr uint64_t kSize = 256 << 20;
   const UniqueFd memory(memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(fallocate(memory.get(), 0, 0, kSize), 0);
   ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -616,10 +610,10 @@ TEST_F(RnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
     RawClient first(socket_), second(socket_);
     ASSERT_EQ(first.Attach().code, Code::kOk);
     ASSERT_EQ(second.Attach().code, Code::kOk);
-    daemon_.Signal(SIGSTOP);
+    daemon().Signal(SIGSTOP);
     ASSERT_TRUE(first.Send(&large, sizeof large, {memory.get()}));
     ASSERT_TRUE(second.Send(&small, sizeof small));
-    daemon_.Signal(SIGCONT);
+    daemon().Signal(SIGCONT);
     std::array<pollfd, 2> ready{pollfd{first.fd(), POLLIN, 0}, pollfd{second.fd(), POLLIN, 0}};
     ASSERT_GT(poll(ready.data(), ready.size(), 20'000), 0);
     ASSERT_TRUE(ready[1].revents != 0) << "the second command waited for the first one's memory";
@@ -630,26 +624,28 @@ TEST_F(RnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
   EXPECT_TRUE(told);
 }
 
-TEST_F(RnicdTest, CountersShowTheDaemonAndItsLoop) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, CountersShowTheDaemonAndItsLoop) {
   Node node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   auto counters = node.device->QueryCounters();
   ASSERT_OK(counters);
-  EXPECT_EQ((*counters)["daemon_pid"], static_cast<uint64_t>(daemon_.pid()));
+  EXPECT_EQ((*counters)["daemon_pid"], static_cast<uint64_t>(daemon().pid()));
   for (const char* name : {"host_stalls", "engine_turns", "engine_idle_turns", "engine_sleeps"}) {
     EXPECT_EQ(counters->count(name), 1u) << name;
   }
 }
 
-TEST_F(RnicdTest, NoDoorbellIsLostAcrossProcesses) {
-  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+TEST_F(OneRnicdTest, NoDoorbellIsLostAcrossProcesses) {
   Node node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
-  for (int i = 0; i < 5'000; ++i) ASSERT_OK(node.RunNop());
-  auto counters = node.device->QueryCounters();
-  ASSERT_OK(counters);
-  EXPECT_GT((*counters)["engine_sleeps"], 100u) << "this test is about a daemon that sleeps";
+  const auto sleeps = [&node] {
+    auto counters = node.device->QueryCounters();
+    EXPECT_OK(counters);
+    return counters.ok() ? (*counters)["engine_sleeps"] : 0;
+  };
+  const uint64_t before = sleeps();
+  for (int i = 0; i < 2'000; ++i) ASSERT_OK(node.RunNop());
+  EXPECT_GT(sleeps() - before, 50u) << "this test is about a daemon that sleeps";
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ void TcpProxy::ResetAll() {
 void TcpProxy::Accept() {
   const int from = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (from < 0) return;
+  ++accepted_;
   auto pair = std::make_unique<Pair>();
   pair->sockets[0] = from;
   NoDelay(from);

@@ -37,6 +37,7 @@ class TcpProxy {
   void ResetAfter(uint64_t bytes);
   bool reset_pending() const { return reset_at_ != UINT64_MAX; }
   uint64_t resets() const { return resets_; }
+  uint64_t accepted() const { return accepted_; }  // connections, so far
   uint64_t passed() const { return passed_; }
 
  private:
@@ -67,7 +68,7 @@ class TcpProxy {
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::atomic<int64_t> delay_us_{0};
   std::atomic<bool> cut_{false}, stop_{false};
-  std::atomic<uint64_t> passed_{0}, reset_at_{UINT64_MAX}, resets_{0};
+  std::atomic<uint64_t> passed_{0}, reset_at_{UINT64_MAX}, resets_{0}, accepted_{0};
   std::thread thread_;
 };
 

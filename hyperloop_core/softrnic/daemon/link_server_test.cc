@@ -123,6 +123,15 @@ TEST(LinkServerLogTest, NeighboursThatComeAndGoDoNotFillTheLog) {
   EXPECT_LT(log->lines().size(), kNeighbours);
 }
 
+// Without keys, too: the newest connections of a source that says nothing are kept, and its oldest
+// ones make room.
+TEST_F(LinkServerTest, SilentConnectionsKeepNoNeighbourOut) {
+  std::list<UniqueFd> silent;
+  for (size_t i = 0; i < 300; ++i) silent.push_back(ConnectTo(server_->listening()));
+  EXPECT_OK(RawNeighbour(server_->listening()).Introduce());
+  EXPECT_GE(Counter("link_connections_refused"), 300 - kMaxStrangersOfSource);
+}
+
 // Each neighbour asks for 12 MiB, and all together ask for more than the daemon holds.
 TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   constexpr uint64_t kGreedy = 24;
