@@ -75,7 +75,10 @@ int sched_yield() {
   return 0;
 }
 
-// Of the thread of the kernel, which all simulated ones share (runner.cc).
+// A host has one processor, and nobody has a priority. Where the kernel runs the simulation is no
+// part of it.
+int sched_getcpu() { return Scheduler::Simulates() ? 0 : HL_REAL(sched_getcpu)(); }
+
 int sched_setaffinity(pid_t id, size_t size, const cpu_set_t* set) {
   return Scheduler::Simulates() ? 0 : HL_REAL(sched_setaffinity)(id, size, set);
 }

@@ -2,29 +2,17 @@
 // clocks and power failures, all under one seed.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "simulation/runner.h"
+#include "simulation/seeds.h"
 
 namespace hyperloop::simulation {
 namespace {
-
-struct Seeds {
-  uint64_t first = 0, last = 0;
-};
-
-bool Parse(const std::string& text, Seeds* seeds) {
-  char rest = 0;
-  const int found =
-      std::sscanf(text.c_str(), "%" SCNu64 "-%" SCNu64 "%c", &seeds->first, &seeds->last, &rest);
-  if (found == 1 && text.find_first_not_of("0123456789") == std::string::npos)
-    seeds->last = seeds->first;
-  else if (found != 2)
-    return false;
-  return seeds->first <= seeds->last;
-}
 
 void Print(const Report& report) {
   const Outcome& outcome = report.outcome;
@@ -52,7 +40,7 @@ int Main(int argc, char** argv) {
       "change its replicas. Afterwards everything that was acknowledged must be there.\n"
       "Exit status: 0 all runs are sound, 1 one is not, 2 wrong usage. With --find: 0 one is not "
       "sound, 1 all are, 2 wrong usage."};
-  app.add_option("--seeds", text, "one seed, or the first and the last one: A-B")
+  app.add_option("--seeds", text, "seeds and ranges of them, ascending, such as 1-200,243,895")
       ->capture_default_str();
   app.add_option("--jobs", options.jobs, "runs at once")
       ->check(CLI::Range(1, 1024))
@@ -60,7 +48,10 @@ int Main(int argc, char** argv) {
   app.add_option("--folder", options.folder, "where each run makes its pools, about 20 MiB")
       ->capture_default_str();
   app.add_flag("--twice", options.twice, "run each seed twice and compare the traces");
-  app.add_option("--patience", options.patience, "seconds of the real clock that a run may take")
+  app.add_option(
+         "--patience", options.patience,
+         "seconds of a processor that a run may take; by the clock it may take ten times as "
+         "long, or a minute if that is more")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   app.add_flag("--find", find, "stop at the first run that is not sound");
@@ -71,15 +62,18 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  Seeds seeds;
-  if (!Parse(text, &seeds)) {
-    std::fprintf(stderr, "hyperloop-simulate: --seeds %s: give a number, or A-B\n", text.c_str());
+  const Result<std::vector<SeedRange>> seeds = ParseSeeds(text);
+  if (!seeds.ok()) {
+    std::fprintf(stderr, "hyperloop-simulate: --seeds: %s\n", seeds.status().message().c_str());
     return 2;
   }
-  uint64_t runs = 0, failed = 0, acknowledged = 0, faults = 0;
-  RunSeeds(seeds.first, seeds.last, options, [&](const Report& report) {
+  uint64_t runs = 0, failed = 0, acknowledged = 0, faults = 0, first_failed = UINT64_MAX;
+  RunSeeds(*seeds, options, [&](const Report& report) {
     Print(report);
-    failed += report.wrong().empty() ? 0 : 1;
+    if (!report.wrong().empty()) {
+      ++failed;
+      first_failed = std::min(first_failed, report.seed);
+    }
     acknowledged += report.outcome.acknowledged;
     faults += report.outcome.faults;
     ++runs;
@@ -88,6 +82,8 @@ int Main(int argc, char** argv) {
   std::printf("%" PRIu64 " seeds, %" PRIu64 " faults, %" PRIu64 " writes acknowledged, %" PRIu64
               " runs failed\n",
               runs, faults, acknowledged, failed);
+  if (failed != 0) std::printf("the first seed that fails is %" PRIu64 "\n", first_failed);
+  if (failed == 0 && find) std::printf("nothing was found: all runs are sound\n");
   return (failed == 0) == find ? 1 : 0;
 }
 

@@ -6,17 +6,19 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "simulation/scenario.h"
+#include "simulation/seeds.h"
 
 namespace hyperloop::simulation {
 
 struct RunnerOptions {
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());  // processes at once
   std::string folder = "/dev/shm";
-  unsigned patience = 300;  // seconds of the real clock that a run may take
-  bool twice = false;       // run each seed again, and compare the traces
-  bool verbose = false;     // log to stderr
+  unsigned patience = 60;  // seconds of a processor that a run may take
+  bool twice = false;      // run each seed again, and compare the traces
+  bool verbose = false;    // log to stderr
 };
 
 struct Report {
@@ -26,9 +28,9 @@ struct Report {
   const std::string& wrong() const { return ended.empty() ? outcome.wrong : ended; }
 };
 
-// Calls `report` for each seed of [first, last], in the order in which they end. Once `report` has
+// Calls `report` for each of the seeds, in the order in which they end. Once `report` has
 // returned false, no further run begins.
-void RunSeeds(uint64_t first, uint64_t last, const RunnerOptions& options,
+void RunSeeds(const std::vector<SeedRange>& seeds, const RunnerOptions& options,
               const std::function<bool(const Report&)>& report);
 
 }  // namespace hyperloop::simulation
