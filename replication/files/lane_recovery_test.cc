@@ -70,10 +70,10 @@ class RecoveringLane {
   }
 
   // The primary's region is redone and pushed to all members, which MemoryGroup's constructor does.
-  // Sometimes this fails at first, or the members must be sealed anew.
+  // Sometimes the members must be sealed anew.
   Result<Recovered> Recover() {
     group_.reset();
-    if (lost_ || random_() % 3 == 0) return Unavailable("a replica does not answer yet");
+    if (lost_) return Unavailable("a replica does not answer");
     auto log = Redo(region_.bytes, region_.info, 0);
     EXPECT_OK(log);
     if (!(log->tail == log->head.cursor)) WriteHead(region_.bytes, region_.info, log->tail);

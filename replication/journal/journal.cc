@@ -89,7 +89,11 @@ Status Journal::Survive(const Status& cause) {
   do {
     const auto left = std::max(deadline - options_.now(), std::chrono::nanoseconds(0));
     const Result<Recovered> recovered = options_.recover(status, acked_seq_, left);
-    status = recovered.ok() ? Resume(*recovered) : recovered.status();
+    if (!recovered.ok()) {
+      status = recovered.status();
+      break;  // it has tried as long as it may, or was told to give up
+    }
+    status = Resume(*recovered);
   } while (IsGroupError(status.code()) && options_.now() < deadline);
   recovering_ = false;
   return status.ok() ? status : Break(status);

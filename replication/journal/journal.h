@@ -65,9 +65,10 @@ struct JournalOptions {
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
   std::function<void()> idle;  // called while a call waits for ring space; null: sleeps 50 µs
-  // Brings the group back after `cause`, and tries for `patience`. kCorruption: no log reaches
-  // record `acked`. The journal does not touch the former group from this call on until one has
-  // succeeded. Null: an error of the group is final.
+  // Brings the group back after `cause`, and tries for `patience`. An error is final for the call
+  // that waits: it is not asked again. kCorruption: no log reaches record `acked`. The journal does
+  // not touch the former group from this call on until one has succeeded. Null: an error of the
+  // group is final.
   std::function<Result<Recovered>(const Status& cause, uint64_t acked,
                                   std::chrono::nanoseconds patience)>
       recover;

@@ -314,6 +314,21 @@ TEST(Journal, ARecoveryWithoutRoomForItsEpochIsTriedAgain) {
   ASSERT_OK(bench.journal->WaitDurable(*after));
 }
 
+// As when the store is being closed. Asking again would keep a processor busy until the time is up.
+TEST(Journal, ARecoveryThatGivesUpIsNotAskedAgain) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  int recoveries = 0;
+  bench.options.recover = [&](const Status&, uint64_t, std::chrono::nanoseconds) {
+    ++recoveries;
+    return Result<Recovered>(recoveries < 3 ? Unavailable("being closed") : Fenced("asked again"));
+  };
+  bench.Reopen();
+  bench.group.Fail(Unavailable("chain gone"));
+  EXPECT_THAT(bench.journal->Recover(std::chrono::minutes(1)),
+              StatusIs(Code::kUnavailable, "being closed"));
+  EXPECT_EQ(recoveries, 1);
+}
+
 // A thread that waits for ring space holds the lane's mutex, and must leave the processor to the
 // threads that make space.
 TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {

@@ -98,18 +98,18 @@ struct TwoDaemons {
     a_daemon = StartDaemon("a", a_args);
     b_daemon = StartDaemon("b", b_args);
   }
-  void OpenPair(Node* a, Node* b, const rnic::QpAttr& attr = {}) {
-    auto opened = Node::Open(Socket("a"), "a", attr);
+  void OpenPair(RnicNode* a, RnicNode* b, const rnic::QpAttr& attr = {}) {
+    auto opened = RnicNode::Open(Socket("a"), "a", attr);
     ASSERT_OK(opened);
     *a = std::move(*opened);
-    opened = Node::Open(Socket("b"), "b", attr);
+    opened = RnicNode::Open(Socket("b"), "b", attr);
     ASSERT_OK(opened);
     *b = std::move(*opened);
     ASSERT_OK(a->qp->Connect(b->qp->address()));
     ASSERT_OK(b->qp->Connect(a->qp->address()));
   }
   // Raises the word at `remote` by one; its old value is in node.word(8).
-  static Status Raise(Node& node, const Node& remote) {
+  static Status Raise(RnicNode& node, const RnicNode& remote) {
     const rnic::Sge result = node.sge(8, 8);
     return node.Run({.opcode = Opcode::kFetchAdd,
                      .sges = {&result, 1},
@@ -117,7 +117,7 @@ struct TwoDaemons {
                      .rkey = remote.mr->rkey(),
                      .compare_or_add = 1});
   }
-  static uint64_t Counter(Node& node, const std::string& name) {
+  static uint64_t Counter(RnicNode& node, const std::string& name) {
     auto counters = node.device->QueryCounters();
     return counters.ok() ? (*counters)[name] : 0;
   }
@@ -151,17 +151,19 @@ class SharedLinkTest : public testing::Test {
   }
   static void TearDownTestSuite() { daemons_.reset(); }
   void TearDown() override {
-    Node a, b;
+    RnicNode a, b;
     ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
     EXPECT_OK(TwoDaemons::Raise(a, b));
   }
   static TcpProxy& network() { return daemons_->network; }
   static TwoDaemons& daemons() { return *daemons_; }
-  static void OpenPair(Node* a, Node* b, const rnic::QpAttr& attr = {}) {
+  static void OpenPair(RnicNode* a, RnicNode* b, const rnic::QpAttr& attr = {}) {
     daemons_->OpenPair(a, b, attr);
   }
-  static Status Raise(Node& node, const Node& remote) { return TwoDaemons::Raise(node, remote); }
-  static uint64_t Counter(Node& node, const std::string& name) {
+  static Status Raise(RnicNode& node, const RnicNode& remote) {
+    return TwoDaemons::Raise(node, remote);
+  }
+  static uint64_t Counter(RnicNode& node, const std::string& name) {
     return TwoDaemons::Counter(node, name);
   }
 
@@ -170,7 +172,7 @@ class SharedLinkTest : public testing::Test {
 };
 
 TEST_F(SharedLinkTest, OperationsCrossBetweenDaemons) {
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   EXPECT_OK(a.WriteWord(b.mr->addr() + 128, b.mr->rkey(), 4711));
   EXPECT_EQ(b.word(128), 4711u);
@@ -194,7 +196,7 @@ TEST_F(SharedLinkTest, OperationsCrossBetweenDaemons) {
 TEST_F(LinkTest, AKeyedLinkWorks) {
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder, {"a", "b"}, identity::kRoleLink));
   StartBoth({"--keys", KeysDir(folder, "a")}, {"--keys", KeysDir(folder, "b")});
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   for (uint64_t i = 0; i < 20; ++i) {
     ASSERT_OK(Raise(a, b));
@@ -220,7 +222,7 @@ TEST_F(LinkTest, WhoDoesNotProveWhomItClaimsToBeIsNotTalkedTo) {
     SCOPED_TRACE(of_b[0]);
     const uint64_t before = network.accepted();
     StartBoth({"--keys", KeysDir(folder, "a")}, of_b);
-    Node a, b;
+    RnicNode a, b;
     ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b, attr));
     // Each attempt makes a connection through the network; the second one follows a refusal.
     ASSERT_TRUE(Eventually([&] { return network.accepted() > before + 1; }));
@@ -238,7 +240,7 @@ TEST_F(LinkTest, KeysChangeWithoutARestart) {
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder, {"a", "b"}, identity::kRoleLink));
   const std::string a_dir = KeysDir(folder, "a"), b_dir = KeysDir(folder, "b");
   StartBoth({"--keys", a_dir}, {"--keys", b_dir});
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   ASSERT_OK(Raise(a, b));
   const auto old = identity::KeyRing::Load(a_dir);
@@ -261,7 +263,7 @@ TEST_F(LinkTest, KeysChangeWithoutARestart) {
   // Without a line no new connection is made.
   std::ofstream(b_dir + "/trusted")
       << identity::TrustedPeer{"c", (*old)->public_key(), identity::kRoleLink}.Line() << "\n";
-  Node c, d;
+  RnicNode c, d;
   rnic::QpAttr attr;
   attr.link_timeout = milliseconds(100);
   ASSERT_NO_FATAL_FAILURE(OpenPair(&c, &d, attr));
@@ -273,7 +275,7 @@ TEST_F(LinkTest, KeysChangeWithoutARestart) {
 }
 
 TEST_F(SharedLinkTest, ResetsAtManyBytesRepeatNoAtomic) {
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   uint64_t done = 0;
   for (uint64_t at = 1; at <= 300; at += 7) {
@@ -295,7 +297,7 @@ TEST_F(SharedLinkTest, ACutIsAnErrorAfterTheTimeoutOrForgottenBeforeIt) {
   network().SetDelay(std::chrono::milliseconds(5));
   for (const bool healed : {true, false}) {
     SCOPED_TRACE(healed);
-    Node a, b;
+    RnicNode a, b;
     rnic::QpAttr attr;
     attr.link_timeout = healed ? std::chrono::minutes(5) : milliseconds(100);
     ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b, attr));
@@ -331,7 +333,7 @@ TEST_F(SharedLinkTest, ACutIsAnErrorAfterTheTimeoutOrForgottenBeforeIt) {
 // Other machines reach the service that a process published, also while the process is stopped.
 TEST_F(SharedLinkTest, APublishedServiceIsReachedAcrossALink) {
   ChildProcess publisher = ChildProcess::Fork([] {
-    auto node = Node::Open(daemons().Socket("b"), "b");
+    auto node = RnicNode::Open(daemons().Socket("b"), "b");
     if (!node.ok()) return 1;
     node->word(64) = 4711;
     const std::array<uint64_t, 2> where = {node->mr->addr() + 64, node->mr->rkey()};
@@ -343,7 +345,7 @@ TEST_F(SharedLinkTest, APublishedServiceIsReachedAcrossALink) {
   });
   ASSERT_EQ(publisher.ReadLine(), "published");
   publisher.Signal(SIGSTOP);
-  auto a = Node::Open(daemons().Socket("a"), "a");
+  auto a = RnicNode::Open(daemons().Socket("a"), "a");
   ASSERT_OK(a);
   EXPECT_THAT(a->device->ConnectService("b", "other", *a->qp), StatusIs(Code::kNotFound));
   EXPECT_THAT(a->device->ConnectService("c", "look", *a->qp), StatusIs(Code::kNotFound));
@@ -371,10 +373,10 @@ TEST_F(SharedLinkTest, APublishedServiceIsReachedAcrossALink) {
 // A client that still holds a service of another machine is closed when the daemon stops.
 TEST_F(LinkTest, ADaemonThatClientsAskedForServicesStopsCleanly) {
   StartBoth();
-  auto b = Node::Open(Socket("b"), "b");
+  auto b = RnicNode::Open(Socket("b"), "b");
   ASSERT_OK(b);
   ASSERT_OK(b->device->Publish("look", *b->pd, {}));
-  auto a = Node::Open(Socket("a"), "a");
+  auto a = RnicNode::Open(Socket("a"), "a");
   ASSERT_OK(a);
   ASSERT_OK(a->device->ConnectService("b", "look", *a->qp));
   a_daemon.Signal(SIGTERM);
@@ -385,7 +387,7 @@ TEST_F(LinkTest, ADaemonThatClientsAskedForServicesStopsCleanly) {
 // and new ones connect.
 TEST_F(LinkTest, ARestartedDaemonKnowsNoOldQueuePair) {
   StartBoth();
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   ASSERT_OK(Raise(a, b));
   b_daemon.Kill();
@@ -394,13 +396,13 @@ TEST_F(LinkTest, ARestartedDaemonKnowsNoOldQueuePair) {
   EXPECT_NE(status.message().find(std::string(rnic::WcStatusName(WcStatus::kRetryExceeded))),
             std::string::npos)
       << status.ToString();
-  Node c, d;
+  RnicNode c, d;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&c, &d));
   EXPECT_OK(Raise(c, d));
 }
 
 TEST_F(SharedLinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   ASSERT_OK(Raise(a, b));
   const std::vector<std::byte> wrong_packet(80, std::byte{1});
@@ -442,7 +444,7 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   // UBSan needs descriptors to check the first virtual call on an object. The engine's thread has
   // made most of them when it has served somebody, and another one when the last client goes, which
   // is at the end.
-  const auto first = Node::Open(Socket("b"), "b");
+  const auto first = RnicNode::Open(Socket("b"), "b");
   ASSERT_OK(first);
   std::vector<int> silent;
   for (int i = 0; i < 30; ++i) silent.push_back(ConnectTo(b_at));
@@ -451,7 +453,7 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   EXPECT_LT(CpuTicks(b_daemon.pid()) - before, 10u) << "of 100 in a second";
   for (const int fd : silent) close(fd);
   a_daemon = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at, "--insecure"});
-  Node a, b;
+  RnicNode a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   EXPECT_OK(Raise(a, b));
 }
@@ -465,7 +467,7 @@ TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
   const std::string port = a_at.substr(a_at.find(':'));
   for (const std::string any : {"0.0.0.0", "[::]"}) {
     a_daemon = StartDaemon("a", {"--listen", any + port, "--peers-file", peers, "--keys", keys});
-    auto a = Node::Open(Socket("a"), "a");
+    auto a = RnicNode::Open(Socket("a"), "a");
     ASSERT_OK(a);
     EXPECT_EQ(Counter(*a, "links_configured"), 1u) << any;
     a_daemon.Kill();

@@ -22,10 +22,10 @@
 namespace hyperloop::test {
 
 // A peer on a device of a daemon. Usable in a forked child: no gtest inside.
-struct Node : RnicEnd {
-  static Result<Node> Open(const std::string& socket, const std::string& host,
-                           const rnic::QpAttr& attr = {}) {
-    Node node;
+struct RnicNode : RnicEnd {
+  static Result<RnicNode> Open(const std::string& socket, const std::string& host,
+                               const rnic::QpAttr& attr = {}) {
+    RnicNode node;
     HL_ASSIGN_OR_RETURN(auto opened, softrnic::OpenDaemonDevice({socket, host}));
     HL_ASSIGN_OR_RETURN(static_cast<RnicEnd&>(node), Make(std::move(opened), attr));
     return node;
@@ -94,15 +94,15 @@ class Rnicd {
     ASSERT_EQ(daemon_.ReadLine(), "ready " + socket_);
   }
   // A node connected to itself.
-  void OpenLoopback(Node* node) {
-    auto opened = Node::Open(socket_, "loop");
+  void OpenLoopback(RnicNode* node) {
+    auto opened = RnicNode::Open(socket_, "loop");
     ASSERT_OK(opened);
     *node = std::move(*opened);
     ASSERT_OK(node->qp->Connect(node->qp->address()));
   }
   // The daemon serves a new client.
   void ExpectDaemonServes() {
-    Node node;
+    RnicNode node;
     ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
     EXPECT_OK(node.RunNop());
   }

@@ -192,7 +192,7 @@ TEST_F(RnicdTest, ClientStepsOffTheProcessorOfASleepingEngine) {
   CPU_SET(last, &last_only);
   daemon_ = ChildProcess::Spawn(DaemonArgs({"--spin-us", "0", "--cpu", std::to_string(last)}));
   ASSERT_EQ(daemon_.ReadLine(), "ready " + socket_);
-  Node node;
+  RnicNode node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   auto counters = node.device->QueryCounters();
   ASSERT_OK(counters);
@@ -234,7 +234,7 @@ TEST_F(RnicdTest, HelpNamesUnitsAndDefaults) {
 TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {
   for (const int signal : {SIGTERM, SIGINT}) {
     ASSERT_NO_FATAL_FAILURE(StartDaemon());
-    Node node;
+    RnicNode node;
     ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
     ASSERT_OK(node.RunNop());
     daemon_.Signal(signal);
@@ -252,7 +252,7 @@ TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {
 // whether its device is alive. The daemon cannot clear engine_alive in the UAR page.
 TEST_F(RnicdTest, AKilledDaemonEndsSleepsAndWaitingLoops) {
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
-  Node node, looker;
+  RnicNode node, looker;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&looker));
   ASSERT_OK(node.RunNop());
@@ -279,7 +279,7 @@ class RnicdClientTest : public SharedRnicdTest {
  protected:
   void SetUp() override {
     SharedRnicdTest::SetUp();
-    auto opened = Node::Open(socket_, "parent");
+    auto opened = RnicNode::Open(socket_, "parent");
     ASSERT_OK(opened);
     parent_ = std::move(*opened);
   }
@@ -287,7 +287,7 @@ class RnicdClientTest : public SharedRnicdTest {
   void StartChild(const std::function<void()>& before_sleep = [] {}) {
     const rnic::QpAddress address = parent_.qp->address();
     child_ = ChildProcess::Fork([this, address, &before_sleep] {
-      auto node = Node::Open(socket_, "child");
+      auto node = RnicNode::Open(socket_, "child");
       if (!node.ok() || !node->qp->Connect(address).ok()) return 1;
       const rnic::Sge sge = node->sge(4096, 8);
       for (uint64_t i = 0; i < 64; ++i) {
@@ -323,7 +323,7 @@ class RnicdClientTest : public SharedRnicdTest {
     return "never";
   }
 
-  Node parent_;
+  RnicNode parent_;
   ChildProcess child_;
   uint64_t child_addr_ = 0;
   uint32_t child_rkey_ = 0;
@@ -381,7 +381,7 @@ TEST_F(RnicdClientTest, DeathIsSeenThoughAForkedChildHoldsTheSocket) {
 }
 
 TEST_F(OneRnicdTest, ForkedChildCannotUseTheParentsDevice) {
-  auto node = std::make_unique<Node>();
+  auto node = std::make_unique<RnicNode>();
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(node.get()));
   ASSERT_OK(node->RunNop());
   auto child = ChildProcess::Fork([&node] {
@@ -419,9 +419,9 @@ TEST_F(OneRnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
   void* map = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ASSERT_NE(map, MAP_FAILED);
-  Node node;
+  RnicNode node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
-  auto mr = node.pd->Register(map, 1 << 20, Node::kAllAccess, {.fd = fd});
+  auto mr = node.pd->Register(map, 1 << 20, RnicNode::kAllAccess, {.fd = fd});
   ASSERT_OK(mr);
   const uint64_t addr = (*mr)->addr() + (512 << 10);
   ASSERT_OK(node.WriteWord(addr, (*mr)->rkey(), 5));
@@ -450,14 +450,14 @@ TEST_F(OneRnicdTest, KeysOfTheSameMemoryShareOneMapping) {
     for (std::string line; std::getline(maps, line);) n += line.find("shared-region") != line.npos;
     return n;
   };
-  Node node;
+  RnicNode node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   auto first = node.pd->Register(map, 1 << 20, rnic::kRemoteRead, {.fd = fd});
   ASSERT_OK(first);
-  auto second = node.pd->Register(map, 1 << 20, Node::kAllAccess, {.fd = fd});
+  auto second = node.pd->Register(map, 1 << 20, RnicNode::kAllAccess, {.fd = fd});
   ASSERT_OK(second);
   EXPECT_EQ(mappings(), 1u);
-  const auto part = node.pd->Register(map, 4096, Node::kAllAccess, {.fd = fd});
+  const auto part = node.pd->Register(map, 4096, RnicNode::kAllAccess, {.fd = fd});
   ASSERT_OK(part);
   EXPECT_EQ(mappings(), 2u) << "another range";
   // Each key has its own rights, and goes alone.
@@ -487,11 +487,11 @@ TEST_F(OneRnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
   ExpectDaemonServes();
   // A device's destruction closes its socket; the next one's open is answered after the daemon has
   // seen that.
-  Node witness;
+  RnicNode witness;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&witness));
   const size_t before = count();
   for (int i = 0; i < 50; ++i) {
-    Node node;
+    RnicNode node;
     ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
     ASSERT_OK(node.RunNop());
   }
@@ -512,7 +512,7 @@ TEST_F(RnicdTest, WqesAreTakenAheadOfTheirTurnUnlessToldOtherwise) {
     ASSERT_OK(device);
     auto end = RnicEnd::Make(std::move(*device), {.cross_channel = true});
     ASSERT_OK(end);
-    Node waits;
+    RnicNode waits;
     static_cast<RnicEnd&>(waits) = std::move(*end);
     ASSERT_OK(waits.qp->Connect(waits.qp->address()));
     const auto counter = [&waits](const char* name) {
@@ -625,7 +625,7 @@ TEST_F(OneRnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
 }
 
 TEST_F(OneRnicdTest, CountersShowTheDaemonAndItsLoop) {
-  Node node;
+  RnicNode node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   auto counters = node.device->QueryCounters();
   ASSERT_OK(counters);
@@ -636,7 +636,7 @@ TEST_F(OneRnicdTest, CountersShowTheDaemonAndItsLoop) {
 }
 
 TEST_F(OneRnicdTest, NoDoorbellIsLostAcrossProcesses) {
-  Node node;
+  RnicNode node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   const auto sleeps = [&node] {
     auto counters = node.device->QueryCounters();

@@ -156,7 +156,7 @@ TEST_F(StockToolsTest, DbBenchWithAllReplicasStopped) {
   // Taking the group needs the replicas' processes; they are stopped as soon as db_bench is
   // writing.
   CommandOutcome bench = RunBenchBeside(DbBench("--benchmarks=fillrandom --sync=1"),
-                                 [&] { cluster_.SignalAllReplicas(SIGSTOP); });
+                                        [&] { cluster_.SignalAllReplicas(SIGSTOP); });
   EXPECT_EQ(bench.status, 0) << bench.output;
   // Read while they are stopped. The first half has written less than 40 % of all keys.
   EXPECT_GT(KeysOfReplica(2), kOperations / 2);
@@ -185,8 +185,8 @@ TEST_F(StockToolsTest, ReadersOfALivingDatabaseDisturbNothing) {
         const CommandOutcome scan = RunCommand(Ldb("scan --no_value --max_keys=100"));
         EXPECT_EQ(scan.status, 0) << scan.output;
         const CommandOutcome secondary = RunCommand(Ldb("--secondary_path=" + cluster_.folder() +
-                                                 "/secondary scan --no_value "
-                                                 "--max_keys=100"));
+                                                        "/secondary scan --no_value "
+                                                        "--max_keys=100"));
         EXPECT_EQ(secondary.status, 0) << secondary.output;
         EXPECT_EQ(look(), before);
         const uint64_t beat = heartbeat();
@@ -209,7 +209,7 @@ TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
 TEST_F(StockToolsTest, RefusalsAreTextsNotCrashes) {
   auto refused = [&](const std::string& uri, const std::string& reason) {
     CommandOutcome outcome = RunCommand("/usr/bin/ldb --fs_uri='" + uri + "' --db=" + Database() +
-                                 " --create_if_missing put a b");
+                                        " --create_if_missing put a b");
     EXPECT_GT(outcome.status, 0) << uri;
     EXPECT_LT(outcome.status, 128) << uri << " ended by a signal: " << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(reason)) << uri;
@@ -281,7 +281,8 @@ TEST(SharedObject, ExportsTwoNamesAndNeedsLittle) {
   EXPECT_TRUE(names.output.starts_with("_ZN7rocksdb10FileSystem7DefaultEv ")) << names.output;
   EXPECT_THAT(names.output, HasSubstr("\nregister_hyperloop "));
   EXPECT_EQ(std::count(names.output.begin(), names.output.end(), '\n'), 2) << names.output;
-  CommandOutcome needs = RunCommand("objdump -p " + PluginPath() + " | awk '/NEEDED/ {print $2}'", false);
+  CommandOutcome needs =
+      RunCommand("objdump -p " + PluginPath() + " | awk '/NEEDED/ {print $2}'", false);
   std::istringstream libraries(needs.output);
   int count = 0;
   for (std::string library; std::getline(libraries, library); ++count) {
