@@ -1,12 +1,13 @@
 # hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …
-#                [NEEDS target…] [TIMEOUT seconds] [ALONE])
+#                [NEEDS target…] [ALONE])
 #
 # One ctest entry: the tests of those SOURCES that are named *_test.cc. Headers below tests/ are found by their path from there.
 # `ctest -L LABEL` runs one tier, of which the target tests_LABEL builds the programs; `long` is what `scripts/test --all`
 # adds. With BUILD_TESTING=OFF there are no tests, and their programs are not built.
 #
 # The tests of a folder are one program, HYPERLOOP_TEST_PROGRAM, because linking them and keeping them on the disk would
-# otherwise cost more than compiling them. A test that replaces functions of its whole program is ALONE, in a program NAME.
+# otherwise cost more than compiling them. Each file is compiled alone: together, a name of one could take the place of
+# another's without a word. A test that replaces functions of its whole program is ALONE, in a program NAME.
 # NEEDS are the programs that it starts.
 if(BUILD_TESTING)
   enable_testing()
@@ -49,19 +50,17 @@ function(hyperloop_test_program NAME)
   target_compile_definitions(${NAME} PRIVATE HYPERLOOP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${NAME} PRIVATE hyperloop_test_main)
   hyperloop_compile_as_test(${NAME})
-  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests UNITY_BUILD ON)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT BUILD_TESTING)
     set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 
 function(hyperloop_test NAME)
-  cmake_parse_arguments(T "ALONE" "TIMEOUT" "LABEL;SOURCES;LIBS;NEEDS" ${ARGN})
-  if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 120)
-  endif()
+  cmake_parse_arguments(T "ALONE" "" "LABEL;SOURCES;LIBS;NEEDS" ${ARGN})
+  set(timeout 1200) # only a net for what hangs
   if(HYPERLOOP_SANITIZE) # group_random_test takes 30 times as long under TSan
-    math(EXPR T_TIMEOUT "${T_TIMEOUT} * 10")
+    math(EXPR timeout "${timeout} * 5")
   endif()
   if(T_ALONE)
     set(program ${NAME})
@@ -86,7 +85,7 @@ function(hyperloop_test NAME)
   list(JOIN files "," files)
   set_property(GLOBAL PROPERTY hyperloop_command_of_${NAME} ${program} --files=${files})
   add_test(NAME ${NAME} COMMAND ${program} --files=${files})
-  set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${timeout})
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib"
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_leaks.txt:print_suppressions=0"
     "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_races.txt")
@@ -96,7 +95,7 @@ endfunction()
 # the script itself and the programs; see scripts/run-tests.
 function(hyperloop_test_reads)
   cmake_parse_arguments(T "" "" "FROM" ${ARGN})
-  list(TRANSFORM T_FROM PREPEND "${PROJECT_SOURCE_DIR}/")
+  list(TRANSFORM T_FROM PREPEND "${CMAKE_SOURCE_DIR}/")
   set_property(TEST ${T_UNPARSED_ARGUMENTS} APPEND PROPERTY REQUIRED_FILES ${T_FROM})
 endfunction()
 

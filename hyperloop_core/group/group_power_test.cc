@@ -16,6 +16,7 @@
 
 #include "group/chain_fixture.h"
 #include "softrnic/engine/testing/persistence_model.h"
+#include "support/seeds.h"
 
 namespace hyperloop {
 namespace {
