@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kAnswer{3};
+constexpr std::chrono::seconds kAnswer{10};
 constexpr std::chrono::milliseconds kPause{500};
 // Longer than the primary takes to ask all members again.
 constexpr std::chrono::seconds kLastRound{8};

@@ -337,7 +337,7 @@ TEST_F(ShrunkenDatabaseTest, AFlushGoesOnWithoutAReplicaThatIsSilentForTooLong) 
 TEST_F(ShrunkenDatabaseTest, GoesOnOpensAndIsWholeAgain) {
   StoreOptions store = cluster_.Options();
   store.on_replica_failure = OnReplicaFailure::kContinue;
-  store.ack_timeout = std::chrono::seconds(12);
+  store.ack_timeout = std::chrono::seconds(24);
   TestDatabase database(store, cluster_.folder() + "/db");
   ASSERT_OK(database.Open());
   ASSERT_OK(database.Fill(kKeys / 2));

@@ -153,7 +153,11 @@ class Runner {
   Report AwaitOne() {
     int status = 0;
     auto found = children_.end();
-    while (found == children_.end()) found = children_.find(wait(&status));
+    while (found == children_.end()) {
+      const pid_t pid = wait(&status);
+      if (pid < 0 && errno != EINTR) GiveUp("wait");
+      found = children_.find(pid);
+    }
     Report report = ReportOf(found->second, status);
     close(found->second.pipe);
     Remove(found->second.folder);

@@ -41,9 +41,12 @@ TestCluster& SharedCluster::Emptied() {
 }
 
 TestCluster& SharedCluster::Untaken() {
-  if (cluster_ && cluster_->started()) {
+  if (CanBeEmptied()) {
     const Result<NodeStatus> status = cluster_->ReplicaStatus(0);
-    if (!used_up_ && status.ok() && status->sealed_epoch == 0 && cluster_->Runs()) return *cluster_;
+    if (status.ok() && status->sealed_epoch == 0) {
+      Tidy(*cluster_);
+      return *cluster_;
+    }
   }
   return Started();
 }

@@ -15,6 +15,7 @@
 #include "crash/chaos/model.h"
 #include "crash/chaos/protocol.h"
 #include "crash/chaos/shared_history.h"
+#include "files/export.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
@@ -168,7 +169,7 @@ class World {
   void CheckMembers(const Content& content);
   void CheckExport(uint32_t i, const Content& content);
   // Writes what replica i holds to the folder `export`, without the help of any other.
-  Status ExportAlone(uint32_t i) const;
+  Result<ExportReport> ExportAlone(uint32_t i) const;
   // What stock RocksDB finds in the folder `export`, which it removes; `who` is its name in a
   // failure.
   Content DumpExport(const std::string& who);
