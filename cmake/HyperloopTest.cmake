@@ -84,14 +84,20 @@ function(hyperloop_test NAME)
   set_property(GLOBAL PROPERTY hyperloop_command_of_${NAME} ${program} --files=${files})
   add_test(NAME ${NAME} COMMAND ${program} --files=${files})
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${timeout})
+  foreach(needed IN LISTS T_NEEDS)
+    set_property(TEST ${NAME} APPEND PROPERTY REQUIRED_FILES $<TARGET_FILE:${needed}>)
+  endforeach()
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib"
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_leaks.txt:print_suppressions=0"
     "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_races.txt")
 endfunction()
 
-# hyperloop_test_reads(TEST… FROM PATH…): the verdict of these scripts depends on those files and folders of the source tree, beside
-# the script itself and the programs; see scripts/run-tests.
+# hyperloop_test_reads(TEST… FROM PATH…): the verdicts of these depend on those files and folders of the source tree, too; see
+# scripts/run-tests.
 function(hyperloop_test_reads)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
   cmake_parse_arguments(T "" "" "FROM" ${ARGN})
   list(TRANSFORM T_FROM PREPEND "${CMAKE_SOURCE_DIR}/")
   set_property(TEST ${T_UNPARSED_ARGUMENTS} APPEND PROPERTY REQUIRED_FILES ${T_FROM})
