@@ -82,7 +82,7 @@ class Writer {
 class DatabaseFailureTest : public SharedClusterTest<2, 32 << 20> {
  protected:
   // Each failure of a part is waited for so long.
-  static constexpr std::chrono::seconds kAckTimeout{2};
+  static constexpr std::chrono::seconds kAckTimeout{8};
 
   explicit DatabaseFailureTest(std::chrono::milliseconds ack_timeout = kAckTimeout)
       : database_(WithTimeout(cluster_.Options(), ack_timeout), cluster_.folder() + "/db") {}

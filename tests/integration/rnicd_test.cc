@@ -495,7 +495,7 @@ TEST_F(OneRnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
     ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
     ASSERT_OK(node.RunNop());
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(300);
   while (count() > before) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   EXPECT_OK(witness.RunNop());
 }

@@ -57,7 +57,7 @@ TestCluster::TestCluster(uint32_t replicas, uint64_t region_size) {
 
 TestCluster::~TestCluster() {
   if (folder_.empty()) return;
-  StopCluster(options_.directory, std::chrono::seconds(5)).status().IgnoreError();
+  StopCluster(options_.directory, std::chrono::seconds(60)).status().IgnoreError();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
@@ -71,8 +71,8 @@ StoreOptions TestCluster::Options() const {
   options.journal_size = 1 << 20;
   options.table_capacity = 64;
   options.wait = WaitMode::kEvent;
-  options.ack_timeout = std::chrono::seconds(5);
-  options.connect_timeout = std::chrono::seconds(5);
+  options.ack_timeout = std::chrono::seconds(30);
+  options.connect_timeout = std::chrono::seconds(30);
   return options;
 }
 
@@ -92,7 +92,7 @@ void TestCluster::Kill(pid_t pid) {
   ASSERT_GE(fd, 0);
   ASSERT_EQ(kill(pid, SIGKILL), 0);
   pollfd gone{fd, POLLIN, 0};
-  EXPECT_EQ(poll(&gone, 1, 20000), 1);
+  EXPECT_EQ(poll(&gone, 1, 300000), 1);
   close(fd);
 }
 
