@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "paths.h"
+#include "spoken_of.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -54,13 +55,6 @@ struct BindingFileSystem::Bound {
   std::unique_ptr<HyperloopFileSystem> fs;  // made by `once`
   std::atomic<bool> made{false};            // whether fs may be read without `once`
 };
-
-namespace {
-
-// What this thread has locked and not finished opening, of any BindingFileSystem.
-thread_local const void* opening_now = nullptr;
-
-}  // namespace
 
 BindingFileSystem::BindingFileSystem(const std::shared_ptr<FileSystem>& local, Bindings bindings,
                                      StoreOpener open_store)
@@ -159,18 +153,20 @@ IOStatus BindingFileSystem::CheckNotReplicated(const std::string& directory) con
       "hyperloop");
 }
 
-BindingFileSystem::Bound* BindingFileSystem::SpokenOf() const {
+template <class Call>
+void BindingFileSystem::ForEachMade(Call&& call) const {
   for (const auto& bound : bound_) {
-    if (bound.get() == opening_now) return bound.get();
+    if (bound->made.load(std::memory_order_acquire)) call(*bound->fs);
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  return locks_.size() == 1 ? locks_.begin()->second : nullptr;
 }
 
 IOStatus BindingFileSystem::NewSequentialFile(const std::string& path, const FileOptions& options,
                                               std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                               IODebugContext* dbg) {
-  return In(path, [&](FileSystem& fs) { return fs.NewSequentialFile(path, options, file, dbg); });
+  return In(path, [&](FileSystem& fs) {
+    if (&fs == target() && IsManifest(BaseOf(path))) spoken_of::ReadsManifest(nullptr);
+    return fs.NewSequentialFile(path, options, file, dbg);
+  });
 }
 
 IOStatus BindingFileSystem::NewRandomAccessFile(const std::string& path, const FileOptions& options,
@@ -331,7 +327,10 @@ IOStatus BindingFileSystem::LockFile(const std::string& path, const IOOptions& o
     if (locked.ok()) locked = fs.LockFile(path, options, lock, dbg);
     if (!locked.ok()) return locked;
     Bound* const bound = BoundWith(fs);
-    opening_now = bound;
+    if (bound == nullptr) {
+      spoken_of::Nothing();
+      return locked;
+    }
     std::lock_guard<std::mutex> guard(mutex_);
     locks_[*lock] = bound;
     return locked;
@@ -350,21 +349,26 @@ IOStatus BindingFileSystem::UnlockFile(FileLock* lock, const IOOptions& options,
     }
   }
   if (bound == nullptr) return target()->UnlockFile(lock, options, dbg);
-  if (opening_now == bound) opening_now = nullptr;
   return bound->fs->UnlockFile(lock, options, dbg);
 }
 
 FileOptions BindingFileSystem::OptimizeForLogWrite(const FileOptions& file_options,
                                                    const rocksdb::DBOptions& db_options) const {
-  Bound* const bound = SpokenOf();
-  opening_now = nullptr;  // RocksDB has shown its options
-  return bound == nullptr ? target()->OptimizeForLogWrite(file_options, db_options)
-                          : bound->fs->OptimizeForLogWrite(file_options, db_options);
+  const FileSystem* fs = target();
+  ForEachMade([&](HyperloopFileSystem& each) {
+    if (each.IsBeingOpened()) fs = &each;
+  });
+  return fs->OptimizeForLogWrite(file_options, db_options);
 }
 
 rocksdb::Status BindingFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {
-  Bound* const bound = SpokenOf();
-  return bound == nullptr ? target()->RegisterDbPaths(paths) : bound->fs->RegisterDbPaths(paths);
+  ForEachMade([&](HyperloopFileSystem& each) { each.NotePathsRegistered(paths); });
+  return target()->RegisterDbPaths(paths);
+}
+
+rocksdb::Status BindingFileSystem::UnregisterDbPaths(const std::vector<std::string>& paths) {
+  ForEachMade([&](HyperloopFileSystem& each) { each.NotePathsUnregistered(paths); });
+  return target()->UnregisterDbPaths(paths);
 }
 
 }  // namespace hyperloop::plugin

@@ -12,9 +12,8 @@
 // - Links and renames that enter or leave a bound directory are the business of its file system.
 //   Between two of them there are none (NotSupported), as between two devices.
 // - RocksDB tells a file system about directories that a database has elsewhere (wal_dir, db_paths,
-//   cf_paths) without saying which database it is. It is taken for the one that the thread is just
-//   opening, or else for the only one that is open. So these directories are refused as without
-//   bindings, except for cf_paths of a column family that is added while several are open.
+//   cf_paths) without saying which database it is; each binding's file system finds out whether it
+//   is its own (spoken_of.h). So these directories are refused as without bindings.
 // - A directory that belongs to a group, and is not bound, cannot be locked: opening it here would
 //   take it out of its group.
 //
@@ -120,6 +119,7 @@ class BindingFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& file_options,
                                            const rocksdb::DBOptions& db_options) const override;
   rocksdb::Status RegisterDbPaths(const std::vector<std::string>& paths) override;
+  rocksdb::Status UnregisterDbPaths(const std::vector<std::string>& paths) override;
 
  private:
   struct Bound;
@@ -143,15 +143,16 @@ class BindingFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus CheckElsewhere(const std::string& path) const;
   // Refuses to lock a directory that belongs to a group and is not bound.
   rocksdb::IOStatus CheckNotReplicated(const std::string& directory) const;
-  // The bound database that the thread now speaks of. Null: it is not known.
-  Bound* SpokenOf() const;
+  // Calls `call` with each binding's file system that is made.
+  template <class Call>
+  void ForEachMade(Call&& call) const;
 
   const Status status_;
   const StoreOpener open_store_;
   std::vector<std::unique_ptr<Bound>> bound_;  // the deepest first
 
   mutable std::mutex mutex_;
-  // The locks of databases. Null: of one that is in no bound directory. Guarded by mutex_.
+  // The locks of databases in bound directories. Guarded by mutex_.
   std::map<rocksdb::FileLock*, Bound*> locks_;
 };
 

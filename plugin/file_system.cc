@@ -10,6 +10,7 @@
 #include "import.h"
 #include "local_files.h"
 #include "options_map.h"
+#include "spoken_of.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -113,20 +114,43 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   if (place.bound == nullptr) return Status::Ok();
   HL_RETURN_IF_ERROR(CheckProcess(place));
   HL_RETURN_IF_ERROR(CheckForeign(path, place));
+  if (IsLog(BaseOf(path))) HL_RETURN_IF_ERROR(CheckFirstLog(path, place));
   const bool wal = place.file_class == FileClass::kLogLane && place.name.ends_with(".log");
+  if (!wal) return Status::Ok();
   std::lock_guard<std::mutex> lock(mutex_);
-  return wal && !refusal_.empty() ? NotSupported(refusal_) : Status::Ok();
+  if (!refusal_.empty()) return NotSupported(refusal_);
+  for (const auto& [name, registered] : registered_paths_) {
+    if (!registered.refusal.empty()) return NotSupported(registered.refusal);
+  }
+  return Status::Ok();
+}
+
+// Options may be hidden from this FileSystem, or name directories as a layer above it spells them.
+// But a database that is being opened makes its first log on the thread that opens it.
+Status HyperloopFileSystem::CheckFirstLog(const std::string& path, const Place& place) {
+  if (!spoken_of::IsOpening(place.bound.get())) return Status::Ok();
+  if (place.file_class != FileClass::kOutside) {
+    spoken_of::Opened();
+    return Status::Ok();
+  }
+  return NotSupported(path + " would be the log of the database in " + place.bound->directory() +
+                      ", and is not in that directory, so it would not be replicated; leave "
+                      "wal_dir unset");
 }
 
 Status HyperloopFileSystem::CheckForeign(const std::string& path, const Place& place) const {
   if (place.bound == nullptr || place.file_class != FileClass::kOutside) return Status::Ok();
   const std::string name = BaseOf(path);
-  const bool wal = name.size() > 4 && name.ends_with(".log");
-  if (!wal && Classify(name) != FileClass::kListed) return Status::Ok();
+  if (!IsLog(name) && Classify(name) != FileClass::kListed) return Status::Ok();
   const std::string parent = RealPath(ParentOf(path));
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = foreign_directories_.find(parent);
-  return found == foreign_directories_.end() ? Status::Ok() : NotSupported(found->second);
+  if (found != foreign_directories_.end()) return NotSupported(found->second);
+  for (const auto& [spelled, registered] : registered_paths_) {
+    if (registered.real == parent && !registered.refusal.empty())
+      return NotSupported(registered.refusal);
+  }
+  return Status::Ok();
 }
 
 IOStatus HyperloopFileSystem::CheckElsewhere(const std::string& path) const {
@@ -196,6 +220,16 @@ IOStatus HyperloopFileSystem::OpenWritable(const std::string& path, const FileOp
     file->reset(new ListedFile(std::move(local), place.bound, place.name, target(), path, !reopen));
   }
   return opened;
+}
+
+IOStatus HyperloopFileSystem::NewSequentialFile(const std::string& path, const FileOptions& options,
+                                                std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                                IODebugContext* dbg) {
+  if (IsManifest(BaseOf(path))) {
+    const Place place = Locate(path);
+    spoken_of::ReadsManifest(place.file_class == FileClass::kLogLane ? place.bound.get() : nullptr);
+  }
+  return target()->NewSequentialFile(path, options, file, dbg);
 }
 
 IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const FileOptions& options,
@@ -367,14 +401,14 @@ IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions
   if (Status allowed = CheckProcess(Locate(path)); !allowed.ok())
     return ToIOStatus(allowed, "cannot write " + path);
   IOStatus status = target()->NewLogger(path, options, logger, dbg);
-  if (status.ok()) *logger = log_->Attach(std::move(*logger));
+  if (status.ok()) *logger = log_->Attach(path, std::move(*logger));
   return status;
 }
 
 FileOptions HyperloopFileSystem::OptimizeForLogWrite(const FileOptions& file_options,
                                                      const rocksdb::DBOptions& db_options) const {
-  if (std::shared_ptr<BoundDirectory> bound = Bound(); bound != nullptr)
-    LearnDbOptions(*bound, db_options);
+  const std::shared_ptr<BoundDirectory> bound = Bound();
+  if (spoken_of::IsOpening(bound.get())) LearnDbOptions(*bound, db_options);
   return target()->OptimizeForLogWrite(file_options, db_options);
 }
 
@@ -404,10 +438,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [path, text] : foreign) foreign_directories_[path] = text;
-    // Refusals of RegisterDbPaths stay in force.
-    if (refusal.empty() && !foreign_directories_.empty())
-      refusal = foreign_directories_.begin()->second;
-    refusal_ = refusal;
+    if (refusal_.empty()) refusal_ = refusal;
   }
   if (options.manual_wal_flush) {
     bound.WarnOnce(bound.warned_manual_flush,
@@ -490,20 +521,45 @@ void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& bound,
 }
 
 rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {
-  std::shared_ptr<BoundDirectory> bound = Bound();
-  if (bound != nullptr) {
-    for (const std::string& path : paths) {
-      if (bound->IsDirectory(path)) continue;
-      std::string text = "db_paths or cf_paths names " + path +
-                         ", which is not the database directory " + bound->directory() +
-                         ", and what is there would not be replicated; leave them unset";
-      const std::string real = RealPath(path);
-      std::lock_guard<std::mutex> lock(mutex_);
-      foreign_directories_[real] = text;
-      refusal_ = text;
-    }
-  }
+  NotePathsRegistered(paths);
   return target()->RegisterDbPaths(paths);
 }
+
+rocksdb::Status HyperloopFileSystem::UnregisterDbPaths(const std::vector<std::string>& paths) {
+  NotePathsUnregistered(paths);
+  return target()->UnregisterDbPaths(paths);
+}
+
+// Paths are counted whoever registers them, because nobody says who takes them back.
+void HyperloopFileSystem::NotePathsRegistered(const std::vector<std::string>& paths) {
+  const std::shared_ptr<BoundDirectory> bound = Bound();
+  const bool of_bound = spoken_of::Is(bound.get());
+  for (const std::string& path : paths) {
+    std::string refusal;
+    if (of_bound && !bound->IsDirectory(path)) {
+      refusal = "db_paths or cf_paths names " + path + ", which is not the database directory " +
+                bound->directory() +
+                ", and what is there would not be replicated; leave them unset";
+    }
+    const std::string real = RealPath(path);
+    std::lock_guard<std::mutex> lock(mutex_);
+    Registered& registered = registered_paths_[path];
+    ++registered.count;
+    if (refusal.empty()) continue;
+    registered.real = real;
+    registered.refusal = refusal;
+  }
+}
+
+void HyperloopFileSystem::NotePathsUnregistered(const std::vector<std::string>& paths) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& path : paths) {
+    const auto found = registered_paths_.find(path);
+    if (found != registered_paths_.end() && --found->second.count == 0)
+      registered_paths_.erase(found);
+  }
+}
+
+bool HyperloopFileSystem::IsBeingOpened() const { return spoken_of::IsOpening(Bound().get()); }
 
 }  // namespace hyperloop::plugin

@@ -75,6 +75,11 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Whether the open database lets a file be created that is not in its directory: not a log or a
   // table in a directory that its options name.
   rocksdb::IOStatus CheckElsewhere(const std::string& path) const;
+  // Whether this thread has locked the directory, and RocksDB has not made its first log yet.
+  bool IsBeingOpened() const;
+  // What RegisterDbPaths and UnregisterDbPaths do, without telling the local file system.
+  void NotePathsRegistered(const std::vector<std::string>& paths);
+  void NotePathsUnregistered(const std::vector<std::string>& paths);
 
   static const char* kClassName() { return "hyperloop"; }
   const char* Name() const override { return kClassName(); }
@@ -89,6 +94,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* dbg) override;
 
+  rocksdb::IOStatus NewSequentialFile(const std::string& path, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                      rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* dbg) override;
@@ -121,11 +129,15 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
                               std::shared_ptr<rocksdb::Logger>* logger,
                               rocksdb::IODebugContext* dbg) override;
-  // The only call that carries DBOptions; RocksDB makes it before each new WAL. If the options name
-  // a directory that cannot be replicated, the following NewWritableFile fails.
+  // The only call that carries DBOptions; RocksDB makes it before each new WAL. If those of the
+  // database that is being opened name a directory that cannot be replicated, the following
+  // NewWritableFile fails. Those of other databases mean nothing here (spoken_of.h).
   rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& file_options,
                                            const rocksdb::DBOptions& db_options) const override;
+  // If the bound database has a column family elsewhere, neither a WAL nor a table there can be
+  // created until the family is dropped. Paths of other databases mean nothing here.
   rocksdb::Status RegisterDbPaths(const std::vector<std::string>& paths) override;
+  rocksdb::Status UnregisterDbPaths(const std::vector<std::string>& paths) override;
 
  private:
   struct Place {
@@ -184,6 +196,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static void WarnIfOutside(const std::string& path, const Place& place);
   // Checks whether a file may be created there.
   Status CheckCreation(const std::string& path, const Place& place) const;
+  // kNotSupported: this thread is opening the database, and this first log of it is elsewhere.
+  static Status CheckFirstLog(const std::string& path, const Place& place);
   // kNotSupported: it is a log or a table in a directory that options name and that is not
   // replicated. That holds whether the file is made, linked or renamed.
   Status CheckForeign(const std::string& path, const Place& place) const;
@@ -223,11 +237,17 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::FileLock* lock_ = nullptr;  // the lock of the bound directory
   bool binding_now_ = false;           // a LockFile is under way
   std::string prepared_;               // the URI whose replicas answered PrepareOptions
-  // Why no WAL may be created under the DBOptions that were seen last; empty: one may.
+  // Why no WAL may be created under the DBOptions of the bound database; empty: one may.
   mutable std::string refusal_;
   std::set<std::string> logs_made_;  // by this FileSystem for bound_, and still in the group
   // Directories that options name and that are not replicated, by real path, with the refusal.
   mutable std::map<std::string, std::string> foreign_directories_;
+  struct Registered {
+    int count = 0;
+    std::string real;     // the real path, if there is a refusal
+    std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
+  };
+  std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
 };
 
 }  // namespace hyperloop::plugin

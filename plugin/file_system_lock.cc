@@ -7,6 +7,7 @@
 #include "judge.h"
 #include "local_files.h"
 #include "pairing_file.h"
+#include "spoken_of.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -71,6 +72,7 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
     if (binding_now_) occupied = "another one that is just being opened";
     if (occupied.empty()) binding_now_ = true;
   }
+  if (occupied.empty()) log_->MeanDirectory(ParentOf(path));
   Status opened =
       occupied.empty()
           ? Bind(ParentOf(path))
@@ -80,6 +82,7 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
     log_->Write(LogLevel::kError, "cannot open " + ParentOf(path) + ": " + opened.ToString());
     target()->UnlockFile(local, options, dbg).PermitUncheckedError();
   }
+  if (!opened.ok() && occupied.empty()) log_->MeanDirectory("");
   std::lock_guard<std::mutex> guard(mutex_);
   if (occupied.empty()) binding_now_ = false;
   if (!opened.ok()) return ToIOStatus(opened, "hyperloop: cannot open " + ParentOf(path));
@@ -209,10 +212,9 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     bound->Close().IgnoreError();
     return set;
   }
+  spoken_of::Opening(*bound);
   std::lock_guard<std::mutex> lock(mutex_);
   bound_ = std::move(bound);
-  refusal_.clear();
-  foreign_directories_.clear();
   return Status::Ok();
 }
 
@@ -474,7 +476,9 @@ void HyperloopFileSystem::Unbind() {
     lock_ = nullptr;
     refusal_.clear();
     foreign_directories_.clear();
+    for (auto& [path, registered] : registered_paths_) registered.refusal.clear();
   }
+  spoken_of::Nothing();
   if (bound->InForkedChild()) return;
   std::vector<std::string> removed;
   Status status = RemoveLeftovers(*bound, true, &removed);
@@ -501,6 +505,7 @@ void HyperloopFileSystem::Unbind() {
                 "closing " + bound->directory() + ": " + status.ToString() +
                     "; nothing acknowledged is lost, the next open sets local files to the group");
   }
+  log_->MeanDirectory("");
 }
 
 }  // namespace hyperloop::plugin

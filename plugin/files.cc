@@ -12,6 +12,7 @@
 #include "import.h"
 #include "memtables.h"
 #include "paths.h"
+#include "spoken_of.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -124,6 +125,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
                                  AppendLocal append_local) {
   if (failed_.load(std::memory_order_acquire)) return Failure();
   if (manifest_) {
+    spoken_of::WritesManifest(*bound_);
     // The record may name any file that is there now, so the replicas must have them all first.
     Status held = ListUnlisted(*local_files_, *bound_);
     if (held.ok()) held = bound_->AwaitFiles(Holders::kCaughtUp);

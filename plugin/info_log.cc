@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "paths.h"
+
 namespace hyperloop::plugin {
 namespace {
 
@@ -48,20 +50,32 @@ class InfoLog::Attached final : public rocksdb::LoggerWrapper {
   std::mutex mutex_;  // guards closed_, and our writes against Close
 };
 
-std::shared_ptr<rocksdb::Logger> InfoLog::Attach(std::shared_ptr<rocksdb::Logger> logger) {
+std::shared_ptr<rocksdb::Logger> InfoLog::Attach(const std::string& path,
+                                                 std::shared_ptr<rocksdb::Logger> logger) {
   auto attached = std::make_shared<Attached>(std::move(logger));
   std::lock_guard<std::mutex> lock(mutex_);
-  attached_ = attached;
+  std::erase_if(opened_, [](const Opened& opened) { return opened.log.expired(); });
+  opened_.push_back({path, attached});
   return attached;
 }
 
+void InfoLog::MeanDirectory(const std::string& directory) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  directory_ = directory;
+}
+
 void InfoLog::Write(LogLevel level, std::string_view message) {
-  std::shared_ptr<Attached> attached;
+  std::vector<std::shared_ptr<Attached>> logs;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    attached = attached_.lock();
+    for (auto opened = opened_.rbegin(); opened != opened_.rend(); ++opened) {
+      if (directory_.empty() || IsInfoLogOf(opened->path, directory_))
+        logs.push_back(opened->log.lock());
+    }
   }
-  if (attached != nullptr && attached->WriteIfOpen(level, message)) return;
+  for (const std::shared_ptr<Attached>& log : logs) {
+    if (log != nullptr && log->WriteIfOpen(level, message)) return;
+  }
   if (level >= LogLevel::kWarn) StderrLog("hyperloop")->Write(level, message);
 }
 

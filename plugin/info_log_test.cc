@@ -42,9 +42,9 @@ TEST(InfoLog, WritesToTheLogThatWasAttachedLast) {
   InfoLog log;
   const auto first = std::make_shared<Logger>();
   const auto second = std::make_shared<Logger>();
-  auto used = log.Attach(first);
+  auto used = log.Attach("/db/LOG", first);
   log.Write(LogLevel::kWarn, "to the first");
-  used = log.Attach(second);
+  used = log.Attach("/db/LOG", second);
   log.Write(LogLevel::kInfo, "to the second");
   rocksdb::Info(used.get(), "RocksDB's own line");
   EXPECT_THAT(first->text, HasSubstr("hyperloop: to the first"));
@@ -53,11 +53,29 @@ TEST(InfoLog, WritesToTheLogThatWasAttachedLast) {
   EXPECT_THAT(second->text, HasSubstr("RocksDB's own line"));
 }
 
+// A program may open other databases with the same Env, and close them.
+TEST(InfoLog, WritesToTheLogOfTheDirectoryThatIsMeant) {
+  InfoLog log;
+  const auto ours = std::make_shared<Logger>();
+  const auto other = std::make_shared<Logger>();
+  const auto first = log.Attach("/db/LOG", ours);
+  const auto second = log.Attach("/other/LOG", other);
+  log.MeanDirectory("/db");
+  log.Write(LogLevel::kWarn, "of /db");
+  EXPECT_THAT(ours->text, HasSubstr("of /db"));
+  EXPECT_THAT(other->text, Not(HasSubstr("of /db")));
+  // A second opening of the directory, which ended.
+  const auto refused = log.Attach("/db/LOG", std::make_shared<Logger>());
+  ASSERT_TRUE(refused->Close().ok());
+  log.Write(LogLevel::kInfo, "later");
+  EXPECT_THAT(ours->text, HasSubstr("later"));
+}
+
 // RocksDB keeps a log for a while after it has closed it.
 TEST(InfoLog, WritesToStderrOnceTheLogIsClosed) {
   InfoLog log;
   const auto logger = std::make_shared<Logger>();
-  const auto used = log.Attach(logger);
+  const auto used = log.Attach("/db/LOG", logger);
   ASSERT_TRUE(used->Close().ok());
   ::testing::internal::CaptureStderr();
   log.Write(LogLevel::kWarn, "after the end");
@@ -72,7 +90,7 @@ TEST(InfoLog, IsNotWrittenWhileItIsClosed) {
   InfoLog log;
   for (int i = 0; i < 200; ++i) {
     const auto logger = std::make_shared<Logger>();
-    const auto used = log.Attach(logger);
+    const auto used = log.Attach("/db/LOG", logger);
     std::thread writer([&] {
       for (int line = 0; line < 20; ++line) log.Write(LogLevel::kInfo, "line");
     });

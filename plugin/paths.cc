@@ -1,9 +1,11 @@
 #include "paths.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <system_error>
 
@@ -26,6 +28,10 @@ bool IsNumbered(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) && IsNumber(name.substr(0, name.size() - suffix.size()));
 }
 
+// RocksDB cuts the path in the name of an info log in another directory so that the name fits into
+// 260 characters.
+constexpr size_t kLongestInfoLogName = 250;
+
 std::string_view WithoutTrailingSlashes(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return path;
@@ -47,6 +53,8 @@ uint64_t NumberOf(std::string_view name) {
 bool IsManifest(std::string_view name) {
   return name.starts_with("MANIFEST-") && IsNumber(name.substr(9));
 }
+
+bool IsLog(std::string_view name) { return name.size() > 4 && name.ends_with(".log"); }
 
 bool LeadsToManifest(std::string_view name) {
   return IsManifest(name) || IsNumbered(name, ".dbtmp");
@@ -77,6 +85,26 @@ FileClass Classify(std::string_view name) {
   if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName)
     return FileClass::kUnlisted;
   return FileClass::kListed;
+}
+
+bool IsInfoLogOf(const std::string& path, const std::string& directory) {
+  const std::string name = BaseOf(path);
+  if (name == "LOG") return RealPath(ParentOf(path)) == RealPath(directory);
+  std::error_code error;
+  const std::string absolute = std::filesystem::absolute(directory, error);
+  if (error || !name.ends_with("_LOG")) return false;
+  std::string flat;
+  for (const char c : absolute.substr(1)) {
+    const bool kept = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.';
+    flat += kept ? c : '_';
+  }
+  // The directory may have been spelled with slashes at its end.
+  const auto without_end = [](std::string_view text) {
+    return text.substr(0, text.find_last_not_of('_') + 1);
+  };
+  const std::string_view stem = std::string_view(name).substr(0, name.size() - 4);
+  return without_end(stem) == without_end(flat) ||
+         (name.size() > kLongestInfoLogName && flat.starts_with(stem));
 }
 
 std::string ParentOf(std::string_view path) {

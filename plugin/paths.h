@@ -22,6 +22,8 @@ enum class FileClass : uint8_t {
 // The class of a name relative to the bound directory.
 FileClass Classify(std::string_view name);
 bool IsManifest(std::string_view name);
+// Whether it ends like the name of a log, whichever directory it is in.
+bool IsLog(std::string_view name);
 // A MANIFEST, or an NNNNNN.dbtmp that names one and becomes CURRENT.
 bool LeadsToManifest(std::string_view name);
 
@@ -44,6 +46,11 @@ inline constexpr std::string_view kSwitchoverName = "hyperloop-switchover";
 bool IsTableOrBlob(std::string_view name);
 // The first number in a name; 0 without one.
 uint64_t NumberOf(std::string_view name);
+
+// Whether `path` is the file LOG of the database in `directory`, or the one that stands for it in a
+// db_log_dir: its name is then the directory's absolute path, with "_" for most characters that are
+// neither letters nor digits, and "_LOG".
+bool IsInfoLogOf(const std::string& path, const std::string& directory);
 
 // "a/b" → "a", "b" → ".", "/b" → "/". Trailing slashes do not count.
 std::string ParentOf(std::string_view path);

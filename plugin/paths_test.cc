@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "hyperloop/replication/store.h"
@@ -20,14 +21,28 @@ TEST(Classify, ByName) {
   }
   for (const char* name :
        {"LOG", "LOG.old.1699", "data_db_LOG", "data_db_LOG.old.1699", "LOCK", "HYPERLOOP",
-        "HYPERLOOP.tmp", "000000.dbtmp", "OPTIONS-000007.dbtmp", "000012.sst.trash",
-        "000012.log.trash", "CURRENT.hyperloop-new", ".marker", "tab\there"}) {
+        "HYPERLOOP.tmp", "000000.dbtmp", "OPTIONS-000007.dbtmp",
+        "000012.sst.trash", "000012.log.trash", "CURRENT.hyperloop-new", ".marker", "tab\there"}) {
     EXPECT_EQ(Classify(name), FileClass::kUnlisted) << name;
   }
   for (const char* name :
        {"", "lost/000001.log", "archive/CURRENT", "archive/x/000001.log", "archive/000001.sst"}) {
     EXPECT_EQ(Classify(name), FileClass::kOutside) << name;
   }
+}
+
+TEST(Paths, InfoLogsOfADirectory) {
+  for (const char* path : {"/data/db/LOG", "/data//db/LOG", "/logs/data_db_LOG"})
+    EXPECT_TRUE(IsInfoLogOf(path, "/data/db")) << path;
+  for (const char* path : {"/data/other/LOG", "/data/LOG", "/logs/data_db2_LOG",
+                           "/data/db/LOG.old.1", "/logs/data_other_LOG", "/data/db/000001.log"})
+    EXPECT_FALSE(IsInfoLogOf(path, "/data/db")) << path;
+  const std::string cwd = std::filesystem::current_path();
+  EXPECT_TRUE(IsInfoLogOf("db/LOG", cwd + "/db"));
+  EXPECT_TRUE(IsInfoLogOf("/logs/srv_my_db-1.x_LOG", "/srv/my db-1.x"));
+  // RocksDB cuts what is too long.
+  const std::string deep = "/" + std::string(300, 'a');
+  EXPECT_TRUE(IsInfoLogOf("/logs/" + std::string(255, 'a') + "_LOG", deep));
 }
 
 TEST(Paths, ParentAndBase) {
