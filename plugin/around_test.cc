@@ -1,10 +1,14 @@
 // Two cases besides the logs of an open directory: the same directory while nobody has it open, and
 // the directories below it. These tests check the table in docs/rocksdb-plugin.md.
+#include <fcntl.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/utilities/backup_engine.h>
 #include <rocksdb/utilities/checkpoint.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -49,6 +53,41 @@ class AroundTest : public DatabaseTest {
 };
 
 // --- the directory while it is not open ---
+
+// RocksDB puts the info log away before it tries to lock the directory.
+TEST_F(AroundTest, ARefusedSecondOpeningLeavesTheInfoLogAlone) {
+  Make();
+  Close();
+  WriteLocal(Path("LOG"), "of the process that serves");
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const std::string lock_path = Path("LOCK");
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    if (fcntl(fd, F_SETLK, &lock) != 0 || write(told[1], "x", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char byte;
+  ASSERT_EQ(read(told[0], &byte, 1), 1);
+  Options options = MakeOptions();
+  for (const size_t size_to_roll : {0, 1 << 20}) {
+    options.max_log_file_size = size_to_roll;
+    EXPECT_THAT(Open(options).ToString(), HasSubstr("LOCK"));
+    EXPECT_EQ(InfoLogText(), "of the process that serves");
+  }
+  std::shared_ptr<rocksdb::Logger> logger;
+  EXPECT_THAT(fs_->NewLogger(Path("LOG"), IOOptions(), &logger, nullptr).ToString(),
+              HasSubstr("process " + std::to_string(holder)));
+  EXPECT_EQ(InfoLogText(), "of the process that serves");
+  kill(holder, SIGKILL);
+  ASSERT_EQ(waitpid(holder, nullptr, 0), holder);
+  for (const int end : told) close(end);
+  ExpectWhole();
+  EXPECT_THAT(InfoLogText(), HasSubstr("took group"));
+}
 
 TEST_F(AroundTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
   Make();

@@ -9,6 +9,7 @@
 #include "files.h"
 #include "import.h"
 #include "local_files.h"
+#include "lock_holder.h"
 #include "options_map.h"
 #include "spoken_of.h"
 #include "status.h"
@@ -79,6 +80,16 @@ HyperloopFileSystem::Place HyperloopFileSystem::Locate(const std::string& path) 
 Status HyperloopFileSystem::CheckProcess(const Place& place) {
   if (place.bound == nullptr || place.file_class == FileClass::kOutside) return Status::Ok();
   return place.bound->CheckNotForked();
+}
+
+// RocksDB puts the info log away, and begins another one, before it tries to lock the directory.
+Status HyperloopFileSystem::CheckInfoLog(const std::string& path) {
+  if (BaseOf(path) != "LOG") return Status::Ok();
+  const std::string directory = ParentOf(path);
+  const pid_t holder = LockHolder(directory + "/" + std::string(kLockFileName));
+  if (holder == 0 || holder == ::getpid()) return Status::Ok();
+  return Busy("process " + std::to_string(holder) + " has the database in " + directory +
+              " open (it holds LOCK), and this log is its own; close it there first");
 }
 
 // This looks up one file, and only for names that RocksDB rarely changes.
@@ -360,6 +371,7 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   Status allowed = CheckChange(from, source, Change::kOverwrite);
   if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
   if (allowed.ok()) allowed = CheckForeign(to, destination);
+  if (allowed.ok()) allowed = CheckInfoLog(from);
   if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
   BoundDirectory* const bound =
       destination.bound != nullptr ? destination.bound.get() : source.bound.get();
@@ -398,8 +410,9 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
                                         std::shared_ptr<rocksdb::Logger>* logger,
                                         IODebugContext* dbg) {
-  if (Status allowed = CheckProcess(Locate(path)); !allowed.ok())
-    return ToIOStatus(allowed, "cannot write " + path);
+  Status allowed = CheckProcess(Locate(path));
+  if (allowed.ok()) allowed = CheckInfoLog(path);
+  if (!allowed.ok()) return ToIOStatus(allowed, "cannot write " + path);
   IOStatus status = target()->NewLogger(path, options, logger, dbg);
   if (status.ok()) *logger = log_->Attach(path, std::move(*logger));
   return status;

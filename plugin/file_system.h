@@ -150,6 +150,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   enum class Change : uint8_t { kCreate, kOverwrite };
   // Refuses changes in the bound directory by a forked child.
   static Status CheckProcess(const Place& place);
+  // kBusy: it is the info log of a database that another process has open.
+  static Status CheckInfoLog(const std::string& path);
   // For a replicated database that is not open here: refuses to change a log, or to overwrite or
   // remove a table, a blob file or the pairing file. The next open would undo the change, or miss
   // the file.
