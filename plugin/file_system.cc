@@ -236,11 +236,14 @@ IOStatus HyperloopFileSystem::OpenWritable(const std::string& path, const FileOp
 IOStatus HyperloopFileSystem::NewSequentialFile(const std::string& path, const FileOptions& options,
                                                 std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                                 IODebugContext* dbg) {
-  if (IsManifest(BaseOf(path))) {
-    const Place place = Locate(path);
-    spoken_of::ReadsManifest(place.file_class == FileClass::kLogLane ? place.bound.get() : nullptr);
-  }
-  return target()->NewSequentialFile(path, options, file, dbg);
+  const std::string name = BaseOf(path);
+  if (!IsManifest(name) && name != "CURRENT")
+    return target()->NewSequentialFile(path, options, file, dbg);
+  const Place place = Locate(path);
+  const bool in_bound = place.file_class == FileClass::kLogLane;
+  if (IsManifest(name)) spoken_of::ReadsManifest(in_bound ? place.bound.get() : nullptr);
+  return in_bound ? target()->NewSequentialFile(path, options, file, dbg)
+                  : OpenUnlocked(path, options, file, dbg);
 }
 
 IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const FileOptions& options,

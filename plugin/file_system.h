@@ -152,6 +152,17 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static Status CheckProcess(const Place& place);
   // kBusy: it is the info log of a database that another process has open.
   static Status CheckInfoLog(const std::string& path);
+  // Whether the directory was bound and not released, and nobody has it open now.
+  bool IsUnclean(const std::string& directory) const;
+  // CURRENT and the MANIFESTs as the group holds them, by name. It takes and changes nothing.
+  // kBusy: a primary lives.
+  Result<std::map<std::string, std::string>> NamesOfGroup(const std::string& directory) const;
+  // Opens CURRENT or a MANIFEST of a directory that is not bound here. Where it is unclean, the
+  // bytes are the group's. If the group cannot be asked they are the directory's, or, where these
+  // are cut, the error says so.
+  rocksdb::IOStatus OpenUnlocked(const std::string& path, const rocksdb::FileOptions& options,
+                                 std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                 rocksdb::IODebugContext* dbg);
   // For a replicated database that is not open here: refuses to change a log, or to overwrite or
   // remove a table, a blob file or the pairing file. The next open would undo the change, or miss
   // the file.
@@ -171,6 +182,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status JudgeTaking(const std::string& directory, bool has_foreign_logs,
                      const GroupFiles& group) const;
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
+  // Makes the file that tells IsUnclean that the directory is bound.
+  Status MarkOpen(const std::string& directory) const;
   Status AdoptIfToldTo(BoundDirectory& bound);
   Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken, bool anew);
   // Notes the tables and blob files which the MANIFEST names and the group does not list, as a
@@ -232,6 +245,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const std::shared_ptr<InfoLog> log_;
   bool must_hold_database_ = false;
   NearFiles near_;
+  std::atomic<bool> warned_unclean_{false};
 
   // Guards what follows. It is never held during a call into a Store or another file system.
   mutable std::mutex mutex_;
@@ -249,6 +263,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     std::string real;     // the real path, if there is a refusal
     std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
   };
+  std::map<std::string, std::string> names_of_group_;   // what OpenUnlocked read last, by path
   std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
 };
 

@@ -208,6 +208,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   Status set = SetLocalToGroup(*bound, taken, anew);
   if (set.ok()) set = NoteUnlistedFiles(*bound);
   if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
+  if (set.ok()) set = MarkOpen(directory);
   if (!set.ok()) {
     bound->Close().IgnoreError();
     return set;
@@ -215,7 +216,16 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   spoken_of::Opening(*bound);
   std::lock_guard<std::mutex> lock(mutex_);
   bound_ = std::move(bound);
+  names_of_group_.clear();
   return Status::Ok();
+}
+
+Status HyperloopFileSystem::MarkOpen(const std::string& directory) const {
+  const std::string mark = directory + "/" + std::string(kOpenMarkName);
+  if (target()->FileExists(mark, IOOptions(), nullptr).ok()) return Status::Ok();
+  HL_RETURN_IF_ERROR(
+      WriteWhole(*target(), mark, true, [](rocksdb::FSWritableFile&) { return Status::Ok(); }));
+  return SyncDirectory(*target(), directory);
 }
 
 Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& bound) {
@@ -493,6 +503,11 @@ void HyperloopFileSystem::Unbind() {
   if (Status closed = bound->Close(); !closed.ok()) {
     status = closed;
     empty = false;
+  }
+  // MANIFEST and CURRENT are the group's, on the disk, if no change of them failed.
+  if (status.ok() && !bound->manifest_failed.load()) {
+    const std::string mark = bound->directory() + "/" + std::string(kOpenMarkName);
+    target()->DeleteFile(mark, IOOptions(), nullptr).PermitUncheckedError();
   }
   if (empty) {
     const std::string pairing = bound->directory() + "/" + std::string(kPairingFileName);

@@ -51,7 +51,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
       file_(file),
       manifest_(IsManifest(name_)),
       log_number_(name_.ends_with(".log") ? NumberOf(name_) : 0),
-      local_sync_(bound_->store().options().local_sync),
+      local_sync_(bound_->store().options().local_sync || !IsLog(name_)),
       overlapped_(bound_->store().options().local_write == LocalWrite::kOverlapped),
       sync_confirms_(bound_->store().options().ack == AckMode::kSync),
       local_files_(local_files),
@@ -235,14 +235,21 @@ IOStatus LogLaneFile::SyncGroup() {
   return IOStatus::OK();
 }
 
-IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+template <class SyncLocal>
+IOStatus LogLaneFile::SyncBoth(SyncLocal sync_local) {
   if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
-  return local_sync_ ? target()->Sync(options, dbg) : IOStatus::OK();
+  if (!local_sync_) return IOStatus::OK();
+  IOStatus local = sync_local();
+  if (!local.ok() && LeadsToManifest(name_)) bound_->NoteManifestFailed();
+  return local;
+}
+
+IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+  return SyncBoth([&] { return target()->Sync(options, dbg); });
 }
 
 IOStatus LogLaneFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
-  if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
-  return local_sync_ ? target()->Fsync(options, dbg) : IOStatus::OK();
+  return SyncBoth([&] { return target()->Fsync(options, dbg); });
 }
 
 IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOptions& options,

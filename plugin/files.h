@@ -108,6 +108,9 @@ class LogLaneFile final : public LocalFile {
   bool WasCut();
   // The group's part of Sync and Fsync.
   rocksdb::IOStatus SyncGroup();
+  // Then `sync_local`: of a MANIFEST and of what becomes CURRENT always, of a log with local_sync.
+  template <class SyncLocal>
+  rocksdb::IOStatus SyncBoth(SyncLocal sync_local);
   // False only if the first `kept` bytes of this log and the MANIFEST prove that an active memtable
   // holds an entry.
   bool NothingToFlush(uint64_t kept);

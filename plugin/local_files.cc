@@ -340,12 +340,19 @@ Status Reconcile(FileSystem& fs, const std::string& directory, const GroupFiles&
                  SetAside* aside, ReconcileReport* report) {
   HL_RETURN_IF_ERROR(SetTablesAside(fs, directory, group, aside));
   std::set<std::string> in_group;
-  for (const FileInfo& info : group.Files()) {
-    if (info.lane != Lane::kLog) continue;
-    in_group.insert(info.name);
-    if (info.name.starts_with(kArchivePrefix))
-      HL_RETURN_IF_ERROR(CreateDirectory(fs, directory + "/archive"));
-    HL_RETURN_IF_ERROR(SetFile(fs, directory, group, info, sync, aside, report));
+  // CURRENT comes last, when the MANIFEST that it names is on the disk.
+  for (const bool current : {false, true}) {
+    const size_t before = report->cut.size() + report->rewritten.size();
+    for (const FileInfo& info : group.Files()) {
+      if (info.lane != Lane::kLog || (info.name == "CURRENT") != current) continue;
+      in_group.insert(info.name);
+      if (info.name.starts_with(kArchivePrefix))
+        HL_RETURN_IF_ERROR(CreateDirectory(fs, directory + "/archive"));
+      HL_RETURN_IF_ERROR(
+          SetFile(fs, directory, group, info, sync || !IsLog(info.name), aside, report));
+    }
+    if (report->cut.size() + report->rewritten.size() != before)
+      HL_RETURN_IF_ERROR(SyncDirectory(fs, directory));
   }
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &local));

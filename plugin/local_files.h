@@ -95,8 +95,8 @@ struct ReconcileReport {
 //
 // Tables and blob files that the group does not list are moved there too in two cases: a MANIFEST
 // holds content that the group does not have, or the group has a database and the directory's
-// CURRENT, or the MANIFEST that it names, is missing. All other files stay. `sync`: fsync what was
-// written.
+// CURRENT, or the MANIFEST that it names, is missing. All other files stay. MANIFEST and CURRENT
+// are fsynced when they are written; `sync`: logs as well.
 Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
                  bool sync, SetAside* aside, ReconcileReport* report);
 

@@ -82,7 +82,8 @@ FileClass Classify(std::string_view name) {
   const auto is_foreign = [](char c) { return c < 0x20 || c > 0x7e || c == '\\'; };
   const bool foreign = name.front() == '.' || name.size() > kMaxFileNameBytes ||
                        name == kAdoptionMark || std::any_of(name.begin(), name.end(), is_foreign);
-  if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName)
+  if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName ||
+      name == kOpenMarkName)
     return FileClass::kUnlisted;
   return FileClass::kListed;
 }

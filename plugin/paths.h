@@ -29,6 +29,8 @@ bool LeadsToManifest(std::string_view name);
 
 inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
 inline constexpr std::string_view kLockFileName = "LOCK";
+// It is there while the directory is bound, and until the next opening if it was not released.
+inline constexpr std::string_view kOpenMarkName = "HYPERLOOP.open";
 // The suffix that a file has in the group while it is being filled, before a rename gives it its
 // name. No local file has it.
 inline constexpr std::string_view kImportSuffix = ".import";

@@ -21,7 +21,7 @@ TEST(Classify, ByName) {
   }
   for (const char* name :
        {"LOG", "LOG.old.1699", "data_db_LOG", "data_db_LOG.old.1699", "LOCK", "HYPERLOOP",
-        "HYPERLOOP.tmp", "000000.dbtmp", "OPTIONS-000007.dbtmp",
+        "HYPERLOOP.open", "HYPERLOOP.tmp", "000000.dbtmp", "OPTIONS-000007.dbtmp",
         "000012.sst.trash", "000012.log.trash", "CURRENT.hyperloop-new", ".marker", "tab\there"}) {
     EXPECT_EQ(Classify(name), FileClass::kUnlisted) << name;
   }

@@ -334,9 +334,8 @@ constexpr Option kOptions[] = {
      SetMedia,
      GetText<&S::media>},
     {{"local_sync", "boolean", "false", "true, false",
-      "Also fsync the local copies of WAL, MANIFEST and CURRENT. Not needed for safety: the group "
-      "is the truth, and local "
-      "copies are set to it at open."},
+      "Also fsync the local copies of logs; those of MANIFEST and CURRENT always are. Not "
+      "needed for safety: the group is the truth, and local copies are set to it at open."},
      SetBoolean<&S::local_sync>,
      GetBoolean<&S::local_sync>},
     {{"local_write", "one of overlapped|acknowledged", "overlapped", "overlapped, acknowledged",

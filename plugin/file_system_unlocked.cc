@@ -1,0 +1,134 @@
+// What is read of a replicated directory before it is locked, as DB::ListColumnFamilies reads
+// CURRENT and MANIFEST. After a kill or a power failure they may lack what the group holds, and the
+// opening that follows would find another MANIFEST than the one whose families it was given.
+#include <algorithm>
+#include <cstring>
+
+#include "file_system.h"
+#include "judge.h"
+#include "local_files.h"
+#include "lock_holder.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+// A file whose bytes are in memory.
+class BytesFile final : public rocksdb::FSSequentialFile {
+ public:
+  explicit BytesFile(std::string bytes) : bytes_(std::move(bytes)) {}
+  IOStatus Read(size_t n, const IOOptions&, rocksdb::Slice* result, char* scratch,
+                IODebugContext*) override {
+    n = std::min(n, bytes_.size() - at_);
+    std::memcpy(scratch, bytes_.data() + at_, n);
+    *result = rocksdb::Slice(scratch, n);
+    at_ += n;
+    return IOStatus::OK();
+  }
+  IOStatus Skip(uint64_t n) override {
+    at_ += static_cast<size_t>(std::min<uint64_t>(n, bytes_.size() - at_));
+    return IOStatus::OK();
+  }
+
+ private:
+  const std::string bytes_;
+  size_t at_ = 0;
+};
+
+// Whether CURRENT names a MANIFEST that has bytes.
+bool NamesAreThere(rocksdb::FileSystem& fs, const std::string& directory) {
+  const Result<std::string> manifest = LocalManifest(fs, directory);
+  if (!manifest.ok() || manifest->empty()) return false;
+  const Result<uint64_t> size = SizeOf(fs, directory + "/" + *manifest);
+  return size.ok() && *size != 0;
+}
+
+Result<std::string> ReadWhole(const GroupFiles& group, const FileInfo& info) {
+  std::string bytes(info.size, '\0');
+  for (uint64_t at = 0; at < info.size;) {
+    HL_ASSIGN_OR_RETURN(const uint64_t got, group.Read(info.id, at, std::span(bytes).subspan(at)));
+    if (got == 0) return Corruption("the group lists more of " + info.name + " than it holds");
+    at += got;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool HyperloopFileSystem::IsUnclean(const std::string& directory) const {
+  const auto exists = [&](std::string_view name) {
+    return target()->FileExists(directory + "/" + std::string(name), IOOptions(), nullptr).ok();
+  };
+  return exists(kPairingFileName) && exists(kOpenMarkName) &&
+         LockHolder(directory + "/" + std::string(kLockFileName)) == 0;
+}
+
+// The judgement ends the taking before anything changes, as in Examine.
+Result<std::map<std::string, std::string>> HyperloopFileSystem::NamesOfGroup(
+    const std::string& directory) const {
+  TakeRequest request;
+  PairingFile file;
+  HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
+  std::map<std::string, std::string> read;
+  request.judge = [&](const GroupFiles& group) -> Status {
+    for (const FileInfo& info : group.Files()) {
+      if (info.name != "CURRENT" && !IsManifest(info.name)) continue;
+      HL_ASSIGN_OR_RETURN(read[info.name], ReadWhole(group, info));
+    }
+    return Aborted("the group was only looked at");
+  };
+  StoreOptions options = options_;
+  options.takeover = false;
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, open_store_(options, nullptr));
+  TakeResult taken;
+  Status refused = store->Take(request, &taken);
+  store->Close().IgnoreError();
+  if (read.contains("CURRENT") && read.contains(ManifestOf(read["CURRENT"]))) return read;
+  return refused.code() == Code::kAborted ? NotFound("the group holds no database") : refused;
+}
+
+IOStatus HyperloopFileSystem::OpenUnlocked(const std::string& path, const FileOptions& options,
+                                           std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                           IODebugContext* dbg) {
+  const std::string directory = ParentOf(path), name = BaseOf(path);
+  if (!IsUnclean(directory)) return target()->NewSequentialFile(path, options, file, dbg);
+  {
+    // CURRENT was read before, and what it names is of the same moment.
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = names_of_group_.find(path);
+    if (found != names_of_group_.end() && IsManifest(name)) {
+      file->reset(new BytesFile(std::move(found->second)));
+      names_of_group_.erase(found);
+      return IOStatus::OK();
+    }
+  }
+  Result<std::map<std::string, std::string>> names = NamesOfGroup(directory);
+  if (names.ok() && names->contains(name)) {
+    file->reset(new BytesFile((*names)[name]));
+    std::lock_guard<std::mutex> lock(mutex_);
+    names_of_group_.clear();
+    for (auto& [each, bytes] : *names) names_of_group_[directory + "/" + each] = std::move(bytes);
+    return IOStatus::OK();
+  }
+  const Status why = names.ok() ? NotFound("the group does not hold it") : names.status();
+  if (!NamesAreThere(*target(), directory)) {
+    return ToIOStatus(why, "hyperloop: the database in " + directory +
+                               " was not closed, and its CURRENT or MANIFEST is cut, as after a "
+                               "power failure. The group has them, but cannot be asked now");
+  }
+  if (why.code() != Code::kBusy && !warned_unclean_.exchange(true)) {
+    log_->Write(LogLevel::kWarn,
+                "the database in " + directory +
+                    " was not closed, and its group cannot be asked, so what is read of its "
+                    "CURRENT and MANIFEST may be older than what the group holds: " +
+                    why.ToString());
+  }
+  return target()->NewSequentialFile(path, options, file, dbg);
+}
+
+}  // namespace hyperloop::plugin
