@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <libpmem.h>
 #include <libpmemobj.h>
+#include <pthread.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,7 +13,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "layout/region_layout.h"
 #include "pool/directory.h"
@@ -115,6 +119,42 @@ Status CreateFile(const std::string& temporary, uint64_t region_size, const std:
 
 }  // namespace
 
+// The pools that this process has open. A child that is forked without exec inherits their
+// descriptors and mappings, and drops them before fork() returns there.
+class LivingPools {
+ public:
+  // Ok once forked children are seen to.
+  static Status Watch() {
+    static const int error = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
+                                              [] {
+                                                for (Pool* pool : list()) pool->Disinherit();
+                                                list().clear();
+                                                mutex().unlock();
+                                              });
+    return error == 0 ? Status() : FromErrno(error, "pthread_atfork");
+  }
+  // No fork happens while it is held.
+  static std::mutex& mutex() {
+    static auto* const mutex = new std::mutex;  // also for forks while the process ends
+    return *mutex;
+  }
+  // Guarded by mutex().
+  static std::vector<Pool*>& list() {
+    static auto* const list = new std::vector<Pool*>;
+    return *list;
+  }
+};
+
+// Only system calls that are allowed between fork and exec.
+void Pool::Disinherit() {
+  ::close(lock_.Release());
+  if (fd_) ::close(fd_.Release());
+  if (mapping_.empty()) return;
+  // Whatever in the child still points there finds zeros, and changes nothing of the pool.
+  ::mmap(mapping_.data(), mapping_.size(), PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t region_size,
                                            const PoolOptions& options) {
   HL_RETURN_IF_ERROR(CheckRegionSize(region_size));
@@ -162,25 +202,33 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   if (options.media != "auto") {
     HL_ASSIGN_OR_RETURN(media, ParseMedia(options.media));
   }
-  HL_ASSIGN_OR_RETURN(UniqueFd lock, LockPoolFile(path, private_copy));
-  HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(lock.get()));
-  if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock.get(), path));
-  HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock.get(), path));
+  HL_RETURN_IF_ERROR(LivingPools::Watch());
   std::unique_ptr<Pool> pool(new Pool());
   pool->owner_ = ::getpid();
   pool->path_ = path;
-  pool->lock_ = std::move(lock);
-  HL_ASSIGN_OR_RETURN(pool->mapping_, MapPoolFile(pool->lock_.get(), path, private_copy));
+  {
+    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+    HL_ASSIGN_OR_RETURN(pool->lock_, LockPoolFile(path, private_copy));
+    LivingPools::list().push_back(pool.get());
+  }
+  const int lock = pool->lock_.get();
+  HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(lock));
+  if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock, path));
+  HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock, path));
+  {
+    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+    HL_ASSIGN_OR_RETURN(pool->mapping_, MapPoolFile(lock, path, private_copy));
+    // A private copy has no descriptor, because its writes go nowhere and nobody else may be given
+    // the file. A descriptor that is passed on never carries the lock, which would outlive this
+    // process.
+    if (!private_copy) pool->fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
   HL_RETURN_IF_ERROR(CheckPoolRoot(root, pool->mapping_.size(), path));
   pool->region_ = pool->mapping_.subspan(root.region_offset, root.region_size);
   pool->node_page_ = pool->mapping_.subspan(root.node_page_offset, root.node_page_size);
   pool->region_file_offset_ = root.region_offset;
   pool->node_page_file_offset_ = root.node_page_offset;
-  // A private copy has no descriptor, because its writes go nowhere and nobody else may be given
-  // the file. A descriptor that is passed on never carries the lock, which would outlive this
-  // process.
   if (!private_copy) {
-    pool->fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (!pool->fd_) return FromErrno(errno, "open pool " + path);
     HL_ASSIGN_OR_RETURN(const rnic::Media detected,
                         DetectMedia(pool->fd_.get(), pool->region_.data(), pool->region_.size()));
@@ -193,10 +241,14 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
 
 Pool::~Pool() {
   if (owner_ == ::getpid()) {
+    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+    std::erase(LivingPools::list(), this);
     if (!mapping_.empty()) pmem_unmap(mapping_.data(), mapping_.size());
+    lock_ = UniqueFd();
+    fd_ = UniqueFd();
     return;
   }
-  // A forked child: the mapping and the lock are the parent's.
+  // A child that was forked by a system call of its own: mapping and lock are the parent's.
   lock_.Release();
   fd_.Release();
 }

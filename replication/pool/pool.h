@@ -11,8 +11,9 @@
 // the page alone, never PMDK's metadata. Both lie page aligned, the region 2 MiB aligned, in the
 // file and in memory, and are zero in a new pool.
 //
-// Thread safety: none needed after opening; accessors are const. After fork() the destructor of the
-// child does nothing.
+// Thread safety: none needed after opening; accessors are const. fork() leaves the child nothing of
+// the pool: neither the lock, which would outlive the parent, nor the file. The child has memory of
+// its own where the region was, and its destructor does nothing.
 #pragma once
 
 #include <sys/types.h>
@@ -79,6 +80,9 @@ class Pool {
 
  private:
   Pool() = default;
+  friend class LivingPools;
+  // In a forked child: gives up what it inherited.
+  void Disinherit();
   static Result<std::unique_ptr<Pool>> OpenPool(const std::string& path, const PoolOptions& options,
                                                 bool private_copy);
 

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -87,6 +89,40 @@ Status NoRoot(int fd, const std::string& path) {
   return Corruption("pool " + path +
                     " is damaged or was never finished: neither copy of its root passes its check" +
                     std::string(kWaysOut));
+}
+
+// Whether the descriptor `fd` of the process `pid`, as /proc names both, holds a lock of flock.
+bool HoldsFlock(const std::string& pid, const std::string& fd) {
+  std::ifstream info("/proc/" + pid + "/fdinfo/" + fd);
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("lock:") && line.find("FLOCK") != std::string::npos) return true;
+  }
+  return false;
+}
+
+// The processes that hold the lock, as far as this one may look: "process 123 (name)". A process
+// that was forked with the lock holds it, too, and only this shows which one.
+std::string LockHolders(const struct stat& file) {
+  namespace stdfs = std::filesystem;
+  std::string holders;
+  std::error_code error;
+  for (const auto& process : stdfs::directory_iterator("/proc", error)) {
+    const std::string pid = process.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code unreadable;  // another user's process, or one that has just ended
+    for (stdfs::directory_iterator fd(process.path() / "fd", unreadable), end;
+         !unreadable && fd != end; fd.increment(unreadable)) {
+      struct stat st;
+      if (::stat(fd->path().c_str(), &st) != 0 || st.st_ino != file.st_ino ||
+          st.st_dev != file.st_dev || !HoldsFlock(pid, fd->path().filename()))
+        continue;
+      std::string name;
+      std::getline(std::ifstream(process.path() / "comm"), name);
+      holders += (holders.empty() ? "process " : ", process ") + pid + " (" + name + ")";
+      break;
+    }
+  }
+  return holders;
 }
 
 // A file may be replaced under its name between the opening and the locking.
@@ -177,8 +213,10 @@ Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only) {
   if (!fd) return FromErrno(errno, "open pool " + path);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FromErrno(errno, "lock pool " + path);
+    const std::string holders = LockHolders(st);
     return Busy("pool " + path +
-                " is in use by another process (a replica or primary, running or stopped)");
+                " is in use by another process (a replica or primary, running or stopped)" +
+                (holders.empty() ? "" : "; its lock is held by " + holders));
   }
   HL_RETURN_IF_ERROR(CheckSameFile(fd.get(), path, &st));
   if (!read_only) HL_RETURN_IF_ERROR(CheckOwner(st, path));

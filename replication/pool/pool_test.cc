@@ -359,6 +359,61 @@ TEST_F(PoolTest, CreationCutShortIsReplaced) {
   EXPECT_EQ(Entries(), 1u);
 }
 
+// A forked worker has descriptors and mappings of its parent. They must not outlive the parent.
+TEST_F(PoolTest, AForkedChildHoldsNothing) {
+  ASSERT_OK(Pool::Create(path, kRegion));
+  for (const bool worker_first : {false, true}) {
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const pid_t parent = fork();
+    if (parent == 0) {
+      auto pool = Pool::Open(path);
+      if (!pool.ok()) _exit(1);
+      const pid_t worker = fork();
+      if (worker == 0) {
+        // It may look at what it inherited, and change nothing of it.
+        std::memset((*pool)->region().data(), 7, kRegion);
+        if (worker_first) pool->reset();
+        const pid_t self = getpid();
+        if (write(told[1], &self, sizeof self) != sizeof self) _exit(1);
+        for (;;) pause();
+      }
+      for (;;) pause();
+    }
+    close(told[1]);
+    pid_t worker = 0;
+    ASSERT_EQ(read(told[0], &worker, sizeof worker), static_cast<ssize_t>(sizeof worker));
+    const Status used = Pool::Open(path).status();
+    EXPECT_THAT(used, StatusIs(Code::kBusy, testing::HasSubstr(std::to_string(parent))));
+    EXPECT_THAT(used.message(), testing::Not(testing::HasSubstr(std::to_string(worker))));
+    kill(parent, SIGKILL);
+    waitpid(parent, nullptr, 0);
+    const auto reopened = Pool::Open(path);
+    EXPECT_OK(reopened);
+    EXPECT_TRUE(reopened.ok() && (*reopened)->region()[0] == std::byte{0});
+    kill(worker, SIGKILL);
+    close(told[0]);
+  }
+}
+
+// A process that inherited the lock in another way, as one that was forked by a system call, is
+// named.
+TEST_F(PoolTest, WhoHoldsThePoolIsNamed) {
+  ASSERT_OK(Pool::Create(path, kRegion));
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  const pid_t heir = fork();
+  if (heir == 0) {
+    for (;;) pause();
+  }
+  close(fd);
+  EXPECT_THAT(Pool::Open(path),
+              StatusIs(Code::kBusy, testing::HasSubstr("process " + std::to_string(heir))));
+  kill(heir, SIGKILL);
+  waitpid(heir, nullptr, 0);
+  EXPECT_OK(Pool::Open(path));
+}
+
 // A creation is killed at any point: the next one finds a whole pool, or nothing that stops it.
 TEST_F(PoolTest, KilledWhileCreating) {
   for (int round = 0; round < 12; ++round) {
