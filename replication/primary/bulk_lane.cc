@@ -12,13 +12,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kNow{0}, kFirstRetry{50}, kLastRetry{5000};
 constexpr uint32_t kMostDoublings = 8;
+constexpr std::chrono::milliseconds kLastRetryOfFile{60'000};  // it may be sent in vain each time
 constexpr std::chrono::seconds kReportInterval{5};
 
 // What can be done about a replica that takes no files, for the end of a message.
-std::string Remedy(Code code) {
+std::string Remedy(Code code, bool of_file) {
   if (code == Code::kFenced) return "";
+  if (of_file) return "; it goes on once that file is sound here";
   if (code == Code::kNoSpace) return "; make room on its disk, then it goes on";
   return Text("; it goes on ", kWhenAllRun);
+}
+
+// Whether a replica that answers so refuses one file, and not what it is sent at all.
+bool IsOfFile(Code code) {
+  return !IsGroupError(code) && code != Code::kFenced && code != Code::kNoSpace &&
+         code != Code::kBusy;
 }
 
 }  // namespace
@@ -65,6 +73,7 @@ void BulkLane::SetTargets(std::vector<Target> targets) {
       replica.counts = replica.counts && replica.connect != nullptr && !targets[i].catches_up;
       replica.known = false;
       replica.error = {};
+      replica.refused.clear();
     }
   }
   moved_.notify_all();
@@ -107,6 +116,12 @@ BulkLane::Lack BulkLane::LackOfLocked(const Replica& replica,
     lack.bytes += file.size - (part == replica.received.end() ? 0 : part->second);
   }
   return lack;
+}
+
+Status BulkLane::WhyNotLocked(const Replica& replica) {
+  if (!replica.error.ok()) return replica.error;
+  if (!replica.refused.empty()) return replica.refused.begin()->second.why;
+  return Unavailable("it takes no bytes");
 }
 
 void BulkLane::Interrupt() {
@@ -153,8 +168,8 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
       return Unavailable(
           Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
                " B) of the database, and has taken nothing for ", quiet.count(),
-               " ms: ", slowest->error.ok() ? "it takes no bytes" : slowest->error.message(),
-               Remedy(slowest->error.code())));
+               " ms: ", WhyNotLocked(*slowest).message(),
+               Remedy(slowest->error.code(), slowest->error.ok() && !slowest->refused.empty())));
     }
     if (now >= report && log_ != nullptr) {
       log_->Write(LogLevel::kInfo, Text("waiting for ", slowest->name, ", which still lacks ",
@@ -170,12 +185,13 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
 std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   if (!std::exchange(replica.yields, true)) YieldToOtherThreads();
   const Step step = NextStep(replica);
-  if (step.action == Action::kNone) return options_.list_again;
+  if (step.action == Action::kNone) return step.pause;
   if (step.action == Action::kList) {
     ListAgain(replica);
     moved_.notify_all();
     return kNow;
   }
+  replica.local_fault = false;
   const Status done = Do(replica, step);
   std::unique_lock lock(mutex_);
   if (done.ok()) {
@@ -184,6 +200,7 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
       moved_.notify_all();  // the replica may hold all files already
       return kNow;          // its error stays until it takes bytes
     }
+    replica.refused.erase(step.file);
     const bool again = replica.failures != 0;
     replica.error = {};
     replica.failures = 0;
@@ -192,6 +209,13 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
     moved_.notify_all();
     if (again && log_ != nullptr)
       log_->Write(LogLevel::kInfo, Text(replica.name, " takes files again"));
+    return kNow;
+  }
+  const bool of_file = replica.local_fault || IsOfFile(done.code());
+  if (step.action != Action::kConnect && of_file) {
+    RefuseLocked(replica, step, done);
+    lock.unlock();
+    moved_.notify_all();
     return kNow;
   }
   const bool first = replica.failures == 0;
@@ -213,24 +237,60 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
   if (replica.connect == nullptr) return {};
   if (replica.generation != generation_ || replica.target == nullptr || !replica.known) {
     replica.generation = generation_;
-    return {Action::kConnect, {}, 0, replica.connect};
+    return {Action::kConnect, {}, 0, replica.connect, {}};
   }
-  // A file that is being dropped is no longer held, even if it is listed again meanwhile.
-  const auto unlisted = [this](const auto& each) { return !IsListedLocked(each); };
-  const auto held = std::find_if(replica.held.begin(), replica.held.end(), unlisted);
+  std::erase_if(replica.refused, [&](const auto& each) {
+    const bool held = replica.held.contains(each.first);
+    return IsListedLocked(each.first) ? held : !held && !replica.received.contains(each.first);
+  });
+  Step step = NextDropLocked(replica);
+  if (step.action == Action::kNone) step = NextSendLocked(replica);
+  if (step.action != Action::kNone) return step;
+  const auto now = Clock::now();
+  if (now - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr, {}};
+  step.pause = options_.list_again;
+  for (const auto& [file, refusal] : replica.refused) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(refusal.again - now);
+    step.pause = std::clamp(left, std::chrono::milliseconds(1), step.pause);
+  }
+  return step;
+}
+
+// A file that is being dropped is no longer held, even if it is listed again meanwhile.
+BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
+  const auto now = Clock::now();
+  const auto to_drop = [&](const WholeFile& file) {
+    const auto refused = replica.refused.find(file);
+    return !IsListedLocked(file) &&
+           (refused == replica.refused.end() || now >= refused->second.again);
+  };
+  const auto held = std::find_if(replica.held.begin(), replica.held.end(), to_drop);
   if (held != replica.held.end())
-    return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr};
+    return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr, {}};
   const auto part = std::find_if(replica.received.begin(), replica.received.end(),
-                                 [&](const auto& each) { return unlisted(each.first); });
+                                 [&](const auto& each) { return to_drop(each.first); });
   if (part != replica.received.end())
-    return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr};
+    return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr, {}};
+  return {};
+}
+
+// What was refused comes after all that was not.
+BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
+  const auto now = Clock::now();
+  const WholeFile* chosen = nullptr;
   for (const auto& [name, file] : listed_) {
     if (replica.held.contains(file)) continue;
-    const auto begun = replica.received.find(file);
-    return {Action::kSend, file, begun == replica.received.end() ? 0 : begun->second, nullptr};
+    const auto refused = replica.refused.find(file);
+    if (refused != replica.refused.end()) {
+      if (chosen == nullptr && now >= refused->second.again) chosen = &file;
+      continue;
+    }
+    chosen = &file;
+    break;
   }
-  if (Clock::now() - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr};
-  return {};
+  if (chosen == nullptr) return {};
+  const auto begun = replica.received.find(*chosen);
+  return {Action::kSend, *chosen, begun == replica.received.end() ? 0 : begun->second, nullptr, {}};
 }
 
 Status BulkLane::Do(Replica& replica, const Step& step) {
@@ -311,7 +371,27 @@ Status BulkLane::Drop(Replica& replica, const Step& step) {
   return replica.target->Drop(step.file);
 }
 
-Status BulkLane::Send(Replica& replica, const Step& step) {
+// Whatever the replica did with the file before it refused it, it says how much it has of it when
+// it gets the next bytes.
+void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& why) {
+  replica.error = {};
+  if (step.action == Action::kDrop) {
+    replica.received[step.file] = 0;
+  } else if (!replica.local_fault) {
+    replica.received.erase(step.file);
+  }
+  Refusal& refusal = replica.refused[step.file];
+  const uint32_t doublings = std::min<uint32_t>(refusal.times++, 2 * kMostDoublings);
+  refusal.why = why;
+  refusal.again = Clock::now() + std::min(kFirstRetry * (1u << doublings), kLastRetryOfFile);
+  if (refusal.times > 1 || log_ == nullptr) return;
+  const char* const what =
+      step.action == Action::kDrop ? " is not dropped at " : " does not reach ";
+  log_->Write(LogLevel::kWarn, Text(step.file.name, what, replica.name, ": ", why.message(),
+                                    "; going on with the other files, and trying this one again"));
+}
+
+Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
   replica.buffer.resize(options_.piece);
   const auto piece =
@@ -321,13 +401,24 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     const bool gone = read.ok() ? *read == 0 : read.status().code() == Code::kNotFound;
     if (gone) {
       const std::lock_guard lock(mutex_);
-      if (!IsListedLocked(file)) return {};  // removed meanwhile
+      if (!IsListedLocked(file)) return std::span<const char>(piece.first(got));
       return Corruption(Text("the local file ", file.name, ", which the group lists with ",
                              file.size, " B, ends at ", step.offset + got, ", or is gone"));
     }
     HL_RETURN_IF_ERROR(read.status());
     got += *read;
   }
+  return std::span<const char>(piece);
+}
+
+Status BulkLane::Send(Replica& replica, const Step& step) {
+  const WholeFile& file = step.file;
+  const Result<std::span<const char>> read = ReadPiece(replica, step);
+  replica.local_fault = !read.ok();
+  HL_RETURN_IF_ERROR(read.status());
+  const std::span<const char> piece = *read;
+  if (piece.size() < std::min<uint64_t>(options_.piece, file.size - step.offset))
+    return {};  // removed meanwhile
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, step.offset, piece));
   if (received <= step.offset && received != file.size)
     return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));

@@ -10,7 +10,9 @@
 // the lane forgets it and asks the replica again. A lane that has nothing to send asks again from
 // time to time, because a replica sets files aside that it finds damaged.
 //
-// A replica that cannot be reached, or has no room, is tried again until the lane ends.
+// A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a file
+// that cannot be sent or dropped, because the local file is damaged for instance; it holds up no
+// other file, and is tried again after a pause when nothing else is to do.
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -86,6 +88,12 @@ class BulkLane {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // A file that could not be sent or dropped, although the replica answers.
+  struct Refusal {
+    Status why;
+    uint32_t times = 0;
+    Clock::time_point again{};  // when it is tried again
+  };
   struct Replica {
     std::string name;
     // Only the replica's thread uses these.
@@ -94,6 +102,7 @@ class BulkLane {
     std::vector<char> buffer;
     bool yields = false;        // to threads that commit
     Clock::time_point asked{};  // when it was last asked for its list
+    bool local_fault = false;   // the last step failed because of the local file
     // mutex_ guards these.
     BulkConnect connect;
     bool counts = true;
@@ -101,6 +110,7 @@ class BulkLane {
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
+    std::map<WholeFile, Refusal> refused;    // none of them is listed and held
     Status error;                            // of the last step; ok again once it took bytes
     uint32_t failures = 0;                   // since it last took bytes
     Clock::time_point moved{};               // when it last took bytes
@@ -112,11 +122,19 @@ class BulkLane {
     WholeFile file;
     uint64_t offset = 0;
     BulkConnect connect;
+    std::chrono::milliseconds pause{};  // until the next step, if there is nothing to do now
   };
 
   // Does one step of a replica's thread. Returns the pause until the next one.
   std::chrono::milliseconds Work(Replica& replica);
   Step NextStep(Replica& replica);
+  // The next of these that is to be dropped or sent; kNone: there is nothing to do before `pause`.
+  Step NextDropLocked(Replica& replica) const;
+  Step NextSendLocked(const Replica& replica) const;
+  // Notes that the file of this step cannot be sent or dropped now.
+  void RefuseLocked(Replica& replica, const Step& step, const Status& why);
+  // Why the replica takes no bytes, for messages.
+  static Status WhyNotLocked(const Replica& replica);
   Status Do(Replica& replica, const Step& step);
   Status Connect(Replica& replica, const Step& step);
   // Asks the replica what it holds, and notes it. If it does not answer, what is known of it stays,
@@ -124,6 +142,8 @@ class BulkLane {
   void ListAgain(Replica& replica);
   static void NoteLocked(Replica& replica, const std::vector<StoredFile>& files);
   Status Send(Replica& replica, const Step& step);
+  // Reads the local bytes that are sent next. Fewer than asked for: the file was taken off the list.
+  Result<std::span<const char>> ReadPiece(Replica& replica, const Step& step);
   Status Drop(Replica& replica, const Step& step);
   // What a replica lacks of some files that are still listed.
   struct Lack {

@@ -48,6 +48,11 @@ class FakeReplica {
     const std::lock_guard lock(mutex_);
     put_failure_ = std::move(with);
   }
+  // Every Drop fails with `with` from now on.
+  void FailDrops(Status with) {
+    const std::lock_guard lock(mutex_);
+    drop_failure_ = std::move(with);
+  }
   // The calls from the n-th on wait until Go.
   void StopAt(int n) {
     const std::lock_guard lock(mutex_);
@@ -100,6 +105,7 @@ class FakeReplica {
     }
     Status Drop(const WholeFile& file) override {
       HL_RETURN_IF_ERROR(replica_.Next());
+      HL_RETURN_IF_ERROR(replica_.DropFailure());
       return store_->Remove(file);
     }
 
@@ -111,6 +117,10 @@ class FakeReplica {
   Status PutFailure() {
     const std::lock_guard lock(mutex_);
     return put_failure_;
+  }
+  Status DropFailure() {
+    const std::lock_guard lock(mutex_);
+    return drop_failure_;
   }
   Status Next() {
     std::unique_lock lock(mutex_);
@@ -128,7 +138,7 @@ class FakeReplica {
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
-  Status failure_, put_failure_;
+  Status failure_, put_failure_, drop_failure_;
 };
 
 class BulkLaneTest : public ::testing::Test {
@@ -351,6 +361,42 @@ TEST_F(BulkLaneTest, ALocalFileThatWasCutIsNoReplicas) {
   for (const auto& each : replicas_) each->Go();
   EXPECT_THAT(AwaitRefusal("000007.sst"), StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
   for (const auto& each : replicas_) EXPECT_TRUE(each->Finished().empty());
+}
+
+// A rotten table of the primary, a cut one and a lost one are no reason to send nothing else.
+TEST_F(BulkLaneTest, AFileThatCannotBeSentHoldsUpNoOther) {
+  const WholeFile rotten = Make("000007.sst", "as listed"), cut = Make("000008.sst", "whole"),
+                  lost = Make("000009.sst", "bytes"), sound = Make("000010.sst", "sound");
+  Make("000007.sst", "otherwise");
+  Make("000008.sst", "wh");
+  Unlink("000009.sst");
+  for (const WholeFile& each : {rotten, cut, lost, sound}) List(each);
+  Aim();
+  for (const auto& each : replicas_)
+    EXPECT_TRUE(test::Eventually([&] { return !each->Finished().empty(); }));
+  for (const auto& each : replicas_) EXPECT_THAT(each->Finished(), testing::ElementsAre(sound));
+  EXPECT_THAT(
+      AwaitRefusal("lacks 3 files"),
+      StatusIs(Code::kUnavailable, AllOf(HasSubstr("lacks 3 files"), HasSubstr("000007.sst"))));
+  Make("000007.sst", "as listed");
+  Make("000008.sst", "whole");
+  Make("000009.sst", "bytes");
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  for (const auto& each : replicas_) EXPECT_EQ(each->Finished().size(), 4u);
+}
+
+TEST_F(BulkLaneTest, AFileThatAReplicaDoesNotDropHoldsUpNoOther) {
+  Aim();
+  List(Make("000007.sst", "old"));
+  ASSERT_OK(lane_->Await(kLongWait));
+  replicas_[0]->FailDrops(PermissionDenied("the file is immutable"));
+  const WholeFile fresh = Make("000008.sst", "fresh");
+  Remove("000007.sst");
+  List(fresh);
+  ASSERT_OK(lane_->Await(kLongWait));
+  EXPECT_THAT(replicas_[0]->Finished(), testing::Contains(fresh));
+  replicas_[0]->FailDrops({});
+  EXPECT_TRUE(test::Eventually([&] { return replicas_[0]->Finished().size() == 1; }));
 }
 
 TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
