@@ -94,6 +94,8 @@ class BoundDirectory {
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false}, warned_compression{false}, warned_unchecked{false},
       warned_deleted{false};
+  // The database has manual_wal_flush: its memtables may hold batches that are in no log yet.
+  std::atomic<bool> manual_wal_flush{false};
   // Counts a change as in flight: from the call to the group until it is decided which error
   // RocksDB gets, or that it gets none.
   class InFlight {

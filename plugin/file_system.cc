@@ -457,9 +457,11 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
     if (refusal_.empty()) refusal_ = refusal;
   }
   if (options.manual_wal_flush) {
+    bound.manual_wal_flush.store(true, std::memory_order_relaxed);
     bound.WarnOnce(bound.warned_manual_flush,
                    "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
-                   "sync=true, not when Put returns");
+                   "sync=true, not when Put returns; the database must be reopened after the write "
+                   "of a log failed");
   }
   if (options.recycle_log_file_num != 0) {
     bound.WarnOnce(bound.warned_recycling,

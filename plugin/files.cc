@@ -105,6 +105,10 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
       why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
     } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
       why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
+    } else if (resumes && bound_->manual_wal_flush.load(std::memory_order_relaxed)) {
+      why =
+          "; with manual_wal_flush, memtables may hold batches that the log has not, of which "
+          "RocksDB would flush one column family after the other: ";
     } else if (resumes && NothingToFlush(kept)) {
       why =
           "; no active memtable is known to hold anything, so RocksDB may not go on with a new "

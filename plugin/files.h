@@ -62,6 +62,10 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 // nothing to flush, or while RocksDB resumes from a failed MANIFEST, RocksDB 7.8.3 goes on with the
 // same log. The writer of that log is unusable by then, and an assertion ends the process. In these
 // cases the error is not retryable: the database stops and can be reopened.
+//
+// With manual_wal_flush no error of a log is retryable. RocksDB has dropped batches from its buffer
+// of the log then that its memtables hold. If it resumed, it would flush one column family after
+// the other, and a process that ends in between would leave such a batch by half.
 class LogLaneFile final : public LocalFile {
  public:
   // `size`: the bytes that the file already has, both in the group and locally.

@@ -1,6 +1,5 @@
 // How RocksDB reacts to the errors that it gets: none of its own assertions may end the process.
 #include <pthread.h>
-#include <rocksdb/system_clock.h>
 #include <rocksdb/utilities/transaction.h>
 #include <rocksdb/utilities/transaction_db.h>
 
@@ -80,23 +79,6 @@ class SurvivalTest : public ErrorsTest {
     EXPECT_EQ(Get("unflushed"), "1");
     ExpectLocalEqualsGroup();
     Close();
-  }
-};
-
-// RocksDB pauses for a second after each flush that failed. Here its pauses are short.
-class ShortPauses : public rocksdb::SystemClockWrapper {
- public:
-  ShortPauses() : SystemClockWrapper(rocksdb::SystemClock::Default()) {}
-  const char* Name() const override { return "short pauses"; }
-  void SleepForMicroseconds(int micros) override {
-    target_->SleepForMicroseconds(std::min(micros, 1000));
-  }
-};
-
-class EnvWithShortPauses : public rocksdb::EnvWrapper {
- public:
-  explicit EnvWithShortPauses(std::unique_ptr<rocksdb::Env>&& env) : EnvWrapper(std::move(env)) {
-    system_clock_ = std::make_shared<ShortPauses>();
   }
 };
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <rocksdb/listener.h>
+#include <rocksdb/system_clock.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "support/status_matchers.h"
@@ -31,6 +34,23 @@ class RecoveryListener : public rocksdb::EventListener {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false, ok_ = false;
+};
+
+// RocksDB pauses for a second after each flush that failed. Here its pauses are short.
+class ShortPauses : public rocksdb::SystemClockWrapper {
+ public:
+  ShortPauses() : SystemClockWrapper(rocksdb::SystemClock::Default()) {}
+  const char* Name() const override { return "short pauses"; }
+  void SleepForMicroseconds(int micros) override {
+    target_->SleepForMicroseconds(std::min(micros, 1000));
+  }
+};
+
+class EnvWithShortPauses : public rocksdb::EnvWrapper {
+ public:
+  explicit EnvWithShortPauses(std::unique_ptr<rocksdb::Env>&& env) : EnvWrapper(std::move(env)) {
+    system_clock_ = std::make_shared<ShortPauses>();
+  }
 };
 
 class ErrorsTest : public DatabaseTest {
