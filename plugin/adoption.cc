@@ -24,15 +24,32 @@ using rocksdb::IOOptions;
 constexpr std::string_view kCurrent = "CURRENT";
 constexpr std::chrono::seconds kReportInterval{5};
 
-// The MANIFEST that CURRENT names, what it says, and whether this build understands it.
+// The MANIFEST that CURRENT names, what it says, and whether this build understands it. Behind an
+// opaque CURRENT it is not understood, and the newest one stands for it.
 struct LocalDatabase {
   std::string manifest;
+  bool opaque = false;
   bool parsed = false;
   ManifestContent content;
 };
+
+// kInvalidArgument: it is no database, or CURRENT is damaged: the MANIFESTs can be read.
+Result<LocalDatabase> ReadOpaqueDatabase(FileSystem& fs, const std::string& directory) {
+  std::vector<std::string> names;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &names));
+  LocalDatabase found{NewestManifest(names), true, false, {}};
+  if (found.manifest.empty()) return InvalidArgument(directory + " has no MANIFEST");
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + found.manifest));
+  HL_ASSIGN_OR_RETURN(const bool plain, IsSoundRecord(read, 0));
+  if (plain) return InvalidArgument("the CURRENT of " + directory + " names no MANIFEST");
+  return found;
+}
+
 Result<LocalDatabase> ReadDatabase(FileSystem& fs, const std::string& directory) {
   LocalDatabase found;
-  HL_ASSIGN_OR_RETURN(found.manifest, LocalManifest(fs, directory));
+  HL_ASSIGN_OR_RETURN(Current current, LocalCurrent(fs, directory));
+  if (current.opaque) return ReadOpaqueDatabase(fs, directory);
+  found.manifest = std::move(current.manifest);
   if (found.manifest.empty())
     return InvalidArgument("the CURRENT of " + directory + " names no MANIFEST");
   const Result<ReadAt> read = OpenReader(fs, directory + "/" + found.manifest);
@@ -167,9 +184,12 @@ class Adoption {
                                             " into the group: " + Count(parts_.files) + " files, " +
                                             Count(parts_.logs) + " logs");
     if (!database.parsed)
-      bound_.log().Write(LogLevel::kWarn, "this build does not understand " + database.manifest +
-                                              ", so it has not checked whether all tables and "
-                                              "blob files are here");
+      bound_.log().Write(LogLevel::kWarn,
+                         (database.opaque ? "the database is encrypted or changed by another layer"
+                                          : "this build does not understand " + database.manifest) +
+                             std::string(", so it has not checked whether all tables and blob "
+                                         "files are here") +
+                             (database.opaque ? ", and all logs" : ""));
     if (!parts_.others.empty())
       bound_.log().Write(LogLevel::kWarn, "left out, because they are no files of a database: " +
                                               Enumerate(parts_.others));

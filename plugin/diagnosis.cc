@@ -40,6 +40,7 @@ std::string TimeOfPairing(const std::string& directory) {
 // What an info log says about the opening with which it begins.
 struct Opening {
   std::string time, file_system;  // empty: it does not say
+  bool took_group = false;        // the plugin says so, whatever file system is above it
 };
 
 Opening ReadOpening(rocksdb::FileSystem& fs, const std::string& path) {
@@ -52,7 +53,8 @@ Opening ReadOpening(rocksdb::FileSystem& fs, const std::string& path) {
   if (option == std::string::npos) return {};
   const size_t line = text.rfind('\n', option) + 1;  // npos + 1: the first line
   const size_t name = option + kOption.size();
-  return {text.substr(line, kTimeLength), text.substr(name, text.find('\n', name) - name)};
+  return {text.substr(line, kTimeLength), text.substr(name, text.find('\n', name) - name),
+          text.find("hyperloop: took group ") != std::string::npos};
 }
 
 bool IsOurs(const std::string& file_system) {
@@ -109,8 +111,8 @@ class Diagnosis {
     for (const std::string& name : names) {
       if (name != "LOG" && !name.starts_with("LOG.old.")) continue;
       const Opening opening = ReadOpening(*fs_, directory_ + "/" + name);
-      if (opening.file_system.empty() || IsOurs(opening.file_system) || opening.time <= bound)
-        continue;
+      if (opening.took_group || IsOurs(opening.file_system)) continue;
+      if (opening.file_system.empty() || opening.time <= bound) continue;
       Add(Kind::kNote,
           Text("at ", opening.time, " a program opened the database without the plugin, says ",
                name, " (its file system was ", opening.file_system,

@@ -189,6 +189,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Notes the tables and blob files which the MANIFEST names and the group does not list, as a
   // listing that failed while an earlier release ran may have left them.
   Status NoteUnlistedFiles(BoundDirectory& bound);
+  // Says what the plugin cannot do for a database whose bytes another layer has changed.
+  static Status WarnIfOpaque(BoundDirectory& bound);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
                        bool* exists) const;
   // Whether the file was read a moment ago, or else is sound when it is read now.

@@ -207,6 +207,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   }
   Status set = SetLocalToGroup(*bound, taken, anew);
   if (set.ok()) set = NoteUnlistedFiles(*bound);
+  if (set.ok()) set = WarnIfOpaque(*bound);
   if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
   if (set.ok()) set = MarkOpen(directory);
   if (!set.ok()) {
@@ -280,6 +281,19 @@ Status HyperloopFileSystem::NoteUnlistedFiles(BoundDirectory& bound) {
   for (const std::string& name : names) bound.NoteUnlisted(name);
   LogNames(bound, LogLevel::kWarn, "files that only this directory had are sent to the replicas",
            names);
+  return Status::Ok();
+}
+
+Status HyperloopFileSystem::WarnIfOpaque(BoundDirectory& bound) {
+  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
+  HL_ASSIGN_OR_RETURN(const Current current,
+                      GroupCurrent(FilesOfStore(bound.store(), std::move(files))));
+  if (current.opaque)
+    bound.log().Write(
+        LogLevel::kWarn,
+        "the database is encrypted, or changed by another layer above the plugin: the "
+        "database must be reopened after the write of a log failed, and only RocksDB "
+        "can tell which tables it needs");
   return Status::Ok();
 }
 
@@ -363,12 +377,13 @@ Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& inf
 
 // Brings files of the bulk lane that the directory lacks, or has with another content, from the
 // replicas. A file that nobody has any more was being made when its primary ended. The group
-// forgets such a file, unless its MANIFEST names it.
+// forgets such a file, unless its MANIFEST names it, or may name it because a replica had it.
 Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::string& group,
                                          const std::vector<FileInfo>& files, bool anew,
                                          SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
                       NeededFiles(FilesOfStore(bound.store(), files)));
+  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(FilesOfStore(bound.store(), files)));
   std::vector<std::string> fetched, linked, forgotten;
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kBulk) continue;
@@ -379,7 +394,8 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     const std::string fresh = path + std::string(kNewSuffix);
     const bool near = LinkNear(group, info, fresh);
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
-    const bool nobody_has_it = got.code() == Code::kNotFound || got.code() == Code::kCorruption;
+    const bool nobody_has_it =
+        got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
     if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
       return got.WithContext("cannot bring " + info.name + " from a replica");
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
@@ -391,8 +407,13 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
       forgotten.push_back(info.name);
     }
   }
-  LogNames(bound, LogLevel::kInfo, "unfinished files that nobody has were removed from the group",
-           forgotten);
+  LogNames(
+      bound, current.opaque ? LogLevel::kWarn : LogLevel::kInfo,
+      current.opaque
+          ? "files that nobody has were removed from the group; whether RocksDB needs them, its "
+            "opening tells, because CURRENT is encrypted or changed by another layer"
+          : "unfinished files that nobody has were removed from the group",
+      forgotten);
   LogNames(bound, LogLevel::kInfo,
            "files that the directory lacked were linked from the replica on this machine, or from "
            "what was brought before",
@@ -413,8 +434,10 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& bound, bool manifest
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
   if (HoldsCurrent(files)) {
     if (!manifest_matters) return Status::Ok();
-    HL_ASSIGN_OR_RETURN(const std::string manifest,
-                        GroupManifest(FilesOfStore(bound.store(), files)));
+    const FilesOfStore group(bound.store(), files);
+    HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(group));
+    // An opaque CURRENT may name any MANIFEST.
+    const std::string manifest = current.opaque ? NewestManifest(group) : current.manifest;
     // If CURRENT were removed while data is left, RocksDB would make a new database in its place.
     if (Lists(files, manifest) || std::any_of(files.begin(), files.end(), HoldsData))
       return Status::Ok();

@@ -62,12 +62,17 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
   if (name_.ends_with(".log")) bound_->log_failed.store(false);
 }
 
-bool LogLaneFile::NothingToFlush(uint64_t kept) {
+const char* LogLaneFile::WhyNothingToFlush(uint64_t kept) {
   // If this cannot be found out, the database has to stop. A stopped database can be reopened, but
   // a failed assertion ends the process.
   const Result<bool> something =
       MemtableHoldsAnything(*local_files_, bound_->directory(), name_, kept);
-  return !something.ok() || !*something;
+  if (something.status().code() == Code::kNotSupported)
+    return "; the log is encrypted, compressed or of an unknown form, so it cannot be told whether "
+           "RocksDB would go on with a new one: ";
+  if (something.ok() && *something) return nullptr;
+  return "; no active memtable is known to hold anything, so RocksDB may not go on with a new "
+         "log: ";
 }
 
 IOStatus LogLaneFile::Failure() {
@@ -109,10 +114,8 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
       why =
           "; with manual_wal_flush, memtables may hold batches that the log has not, of which "
           "RocksDB would flush one column family after the other: ";
-    } else if (resumes && NothingToFlush(kept)) {
-      why =
-          "; no active memtable is known to hold anything, so RocksDB may not go on with a new "
-          "log: ";
+    } else if (resumes) {
+      why = WhyNothingToFlush(kept);
     }
     if (why != nullptr) {
       bound_->must_reopen.store(true, std::memory_order_release);

@@ -115,9 +115,9 @@ class LogLaneFile final : public LocalFile {
   // Then `sync_local`: of a MANIFEST and of what becomes CURRENT always, of a log with local_sync.
   template <class SyncLocal>
   rocksdb::IOStatus SyncBoth(SyncLocal sync_local);
-  // False only if the first `kept` bytes of this log and the MANIFEST prove that an active memtable
-  // holds an entry.
-  bool NothingToFlush(uint64_t kept);
+  // Why it is not proven that an active memtable holds an entry. Null only if the first `kept`
+  // bytes of this log and the MANIFEST prove it.
+  const char* WhyNothingToFlush(uint64_t kept);
 
   const FileId file_;
   const bool manifest_;

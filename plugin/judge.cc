@@ -4,7 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "local_files.h"
 #include "paths.h"
 #include "rocksdb_log.h"
 #include "status.h"
@@ -38,7 +37,8 @@ class Judge {
 
   Status Decide() {
     if (files_.contains(std::string(kAdoptionMark))) return RefuseUnfinished();
-    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest(group_));
+    HL_ASSIGN_OR_RETURN(Current current, GroupCurrent(group_));
+    manifest_ = std::move(current.manifest);
     HL_RETURN_IF_ERROR(FindMissing());
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
     if (!history.empty()) return RefuseHistory(history);
@@ -69,16 +69,19 @@ class Judge {
   // them can. An open without the group makes a MANIFEST of a greater number and has CURRENT name
   // it. A MANIFEST of the group's history is always in the group before it is in the directory.
   Result<std::string> OwnHistory() {
-    HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest(fs_, directory_));
-    if (!local.empty() && files_.count(local) == 0 &&
-        (manifest_.empty() || NumberOf(local) > NumberOf(manifest_))) {
-      const Result<uint64_t> size = SizeOf(fs_, Path(local));
-      if (!size.ok() && size.status().code() != Code::kNotFound) return size.status();
-      if (size.ok() && *size != 0) {
+    HL_ASSIGN_OR_RETURN(const Current local, LocalCurrent(fs_, directory_));
+    if (!local.manifest.empty() && files_.count(local.manifest) == 0 &&
+        (manifest_.empty() || NumberOf(local.manifest) > NumberOf(manifest_))) {
+      HL_ASSIGN_OR_RETURN(const bool written, IsWritten(local.manifest));
+      if (written) {
         to_move_ = "CURRENT";
-        return "its CURRENT names " + local + ", which the group never had" +
+        return "its CURRENT names " + local.manifest + ", which the group never had" +
                (manifest_.empty() ? "" : " (the group's names " + manifest_ + ")");
       }
+    }
+    if (local.opaque) {
+      HL_ASSIGN_OR_RETURN(std::string history, OwnOpaqueHistory());
+      if (!history.empty()) return history;
     }
     for (const auto& [name, info] : files_) {
       if (info.lane != Lane::kLog || name == "CURRENT" || name.ends_with(".dbtmp")) continue;
@@ -94,6 +97,36 @@ class Judge {
     return std::string();
   }
 
+  // The same where CURRENT does not tell what it names: it is not the group's, and there is a
+  // MANIFEST that is newer than each of the group's.
+  Result<std::string> OwnOpaqueHistory() {
+    const auto current = files_.find("CURRENT");
+    if (current != files_.end()) {
+      HL_ASSIGN_OR_RETURN(const bool same, IsSame(fs_, directory_, group_, current->second));
+      if (same) return std::string();
+    }
+    const std::string newest = NewestManifest(group_);
+    std::vector<std::string> names;
+    HL_RETURN_IF_ERROR(LocalLogFiles(fs_, directory_, &names));
+    for (const std::string& name : names) {
+      if (!IsManifest(name) || files_.contains(name)) continue;
+      if (!newest.empty() && NumberOf(name) <= NumberOf(newest)) continue;
+      HL_ASSIGN_OR_RETURN(const bool written, IsWritten(name));
+      if (!written) continue;
+      to_move_ = "CURRENT";
+      return "its CURRENT, which is encrypted or changed by another layer, is not the group's, and "
+             "the group never had its " +
+             name + (newest.empty() ? "" : " (the group's newest is " + newest + ")");
+    }
+    return std::string();
+  }
+  Result<bool> IsWritten(const std::string& name) const {
+    const Result<uint64_t> size = SizeOf(fs_, Path(name));
+    if (size.status().code() == Code::kNotFound) return false;
+    HL_RETURN_IF_ERROR(size.status());
+    return *size != 0;
+  }
+
   std::string KeepDirectory() const {
     return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
            " out of it, and it is a plain database, to be opened without the plugin, or to be "
@@ -102,7 +135,7 @@ class Judge {
   }
 
   Status RefuseHistory(const std::string& history) const {
-    if (manifest_.empty()) {
+    if (!files_.contains("CURRENT")) {
       return InvalidArgument(
           directory_ + " holds a database, and its group none: " + history +
           ". Nothing was changed now. Three ways out: to take the database into "
@@ -179,9 +212,10 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles&
 // What the MANIFEST of the group's CURRENT says. kNotFound: there is none. kNotSupported: it holds
 // what this release does not understand.
 Result<ManifestContent> ContentOfGroup(const GroupFiles& group) {
-  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group));
+  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(group));
+  if (current.opaque) return NotSupported("the group's CURRENT is opaque");
   const std::vector<FileInfo> files = group.Files();
-  const FileInfo* const manifest = Find(files, name);
+  const FileInfo* const manifest = Find(files, current.manifest);
   if (manifest == nullptr) return NotFound("the group has no MANIFEST");
   return ParseManifest(ReaderOf(group, *manifest));
 }
@@ -194,22 +228,26 @@ bool Names(const ManifestContent& content, std::string_view name) {
 
 }  // namespace
 
-Result<std::string> GroupManifest(const GroupFiles& group) {
+Result<Current> GroupCurrent(const GroupFiles& group) {
   const std::vector<FileInfo> files = group.Files();
   const FileInfo* const current = Find(files, "CURRENT");
-  if (current == nullptr) return std::string();
-  char text[64];
-  HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(group, *current)(0, text));
-  return ManifestOf({text, static_cast<size_t>(length)});
+  if (current == nullptr) return Current();
+  char bytes[kCurrentBytes];
+  HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(group, *current)(0, bytes));
+  return ReadCurrent({bytes, static_cast<size_t>(length)});
 }
 
 // A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
-// names files that neither the group nor the directory has.
+// names files that neither the group nor the directory has. Behind an opaque CURRENT no file is
+// known to be needed. If each were taken to be, a table that was being shipped when the primary's
+// machine was lost, which nobody has and no MANIFEST names, would keep every other one from
+// opening the database.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
+  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(group));
   const Result<ManifestContent> content = ContentOfGroup(group);
   const bool parsed = content.status().code() != Code::kNotSupported;
   std::vector<FileInfo> needed;
-  if (content.status().code() == Code::kNotFound) return needed;
+  if (current.opaque || content.status().code() == Code::kNotFound) return needed;
   if (parsed) HL_RETURN_IF_ERROR(content.status());
   for (const FileInfo& info : group.Files()) {
     if (info.lane != Lane::kBulk || !IsTableOrBlob(info.name)) continue;
@@ -221,16 +259,17 @@ Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
 Result<std::vector<std::string>> UnlistedFiles(FileSystem& fs, const std::string& directory,
                                                const GroupFiles& group) {
   const Result<ManifestContent> content = ContentOfGroup(group);
-  const Code code = content.status().code();
+  const bool parsed = content.status().code() != Code::kNotSupported;
   std::vector<std::string> unlisted;
-  if (code == Code::kNotFound || code == Code::kNotSupported) return unlisted;
-  HL_RETURN_IF_ERROR(content.status());
+  if (content.status().code() == Code::kNotFound) return unlisted;
+  if (parsed) HL_RETURN_IF_ERROR(content.status());
   HL_RETURN_IF_ERROR(
       FromIOStatus(fs.GetChildren(directory, rocksdb::IOOptions(), &unlisted, nullptr),
                    "cannot list " + directory));
   const std::vector<FileInfo> files = group.Files();
   std::erase_if(unlisted, [&](const std::string& name) {
-    return !IsTableOrBlob(name) || !Names(*content, name) || Find(files, name) != nullptr;
+    const bool wanted = IsTableOrBlob(name) && (!parsed || Names(*content, name));
+    return !wanted || Find(files, name) != nullptr;
   });
   return unlisted;
 }

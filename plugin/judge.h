@@ -10,13 +10,15 @@
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
+#include "local_files.h"
 
 namespace hyperloop::plugin {
 
 // kInvalidArgument when
 // - tables or blob files that the group's MANIFEST names are missing in the directory or have
 //   another size, and no replica within reach holds them, or
-// - the directory has a history of its own: somebody opened it without the group.
+// - the directory has a history of its own: somebody opened it without the group. If CURRENT is
+//   opaque, the bytes of CURRENT and the names of MANIFESTs tell.
 // The message names the files and the ways out. Files that a crash of the primary or a power
 // failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
 // kNoSpace: there is no room for what the group holds and the directory lacks.
@@ -25,13 +27,14 @@ Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
                       const GroupFiles& group,
                       const std::function<bool(const FileInfo&)>& links = nullptr);
 
-// The MANIFEST that the group's CURRENT names; empty if it names none, or there is no CURRENT.
-Result<std::string> GroupManifest(const GroupFiles& group);
+// What the group's CURRENT says.
+Result<Current> GroupCurrent(const GroupFiles& group);
 // The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
-// listed if it cannot be parsed; none without a MANIFEST.
+// listed if it cannot be parsed; none without a MANIFEST, or if CURRENT is opaque.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group);
 // The tables and blob files in the directory that this MANIFEST names and the group does not list:
-// nobody could get them from a replica. None if the MANIFEST cannot be parsed.
+// nobody could get them from a replica. If the MANIFEST cannot be parsed, or CURRENT is opaque, all
+// that the group does not list: RocksDB removes those that it does not need.
 Result<std::vector<std::string>> UnlistedFiles(rocksdb::FileSystem& fs,
                                                const std::string& directory,
                                                const GroupFiles& group);

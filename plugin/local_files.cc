@@ -108,12 +108,19 @@ Result<bool> HoldsMore(FileSystem& fs, const std::string& directory, const Group
 }
 
 // Whether CURRENT, or the MANIFEST that it names, is missing although the group has a database.
-// Then an opening was cut short, or the user moved the file away to keep the group's state.
-Result<bool> NothingNamesTables(FileSystem& fs, const std::string& directory, const Names& files) {
-  if (files.find("CURRENT") == files.end()) return false;
-  HL_ASSIGN_OR_RETURN(const std::string manifest, LocalManifest(fs, directory));
-  if (manifest.empty()) return true;
-  const Result<uint64_t> size = SizeOf(fs, directory + "/" + manifest);
+// Then an opening was cut short, or the user moved the file away to keep the group's state. A
+// CURRENT that is the group's names the group's newest MANIFEST, opaque or not.
+Result<bool> NothingNamesTables(FileSystem& fs, const std::string& directory,
+                                const GroupFiles& group, const Names& files) {
+  const auto groups = files.find("CURRENT");
+  if (groups == files.end()) return false;
+  HL_ASSIGN_OR_RETURN(Current current, LocalCurrent(fs, directory));
+  if (current.opaque) {
+    HL_ASSIGN_OR_RETURN(const bool same, IsSame(fs, directory, group, groups->second));
+    if (same) current.manifest = NewestManifest(group);
+  }
+  if (current.manifest.empty()) return true;
+  const Result<uint64_t> size = SizeOf(fs, directory + "/" + current.manifest);
   if (size.status().code() == Code::kNotFound) return true;
   if (!size.ok()) return size.status();
   return false;
@@ -139,7 +146,7 @@ Status SetTablesAside(FileSystem& fs, const std::string& directory, const GroupF
                       SetAside* aside) {
   Names listed;
   for (const FileInfo& info : group.Files()) listed.emplace(info.name, info);
-  HL_ASSIGN_OR_RETURN(const bool nameless, NothingNamesTables(fs, directory, listed));
+  HL_ASSIGN_OR_RETURN(const bool nameless, NothingNamesTables(fs, directory, group, listed));
   HL_ASSIGN_OR_RETURN(const bool more, ManifestHoldsMore(fs, directory, group, listed));
   if (!nameless && !more) return Status::Ok();
   const auto unknown = [&](std::string_view name) {
@@ -233,19 +240,23 @@ Result<ReadAt> OpenReader(FileSystem& fs, const std::string& path) {
   });
 }
 
-std::string ManifestOf(std::string_view current) {
-  if (!current.ends_with('\n') || !current.starts_with("MANIFEST-")) return "";
-  current.remove_suffix(1);
-  return Classify(current) == FileClass::kLogLane ? std::string(current) : "";
+Current ReadCurrent(std::string_view bytes) {
+  Current current;
+  while (bytes.ends_with('\0')) bytes.remove_suffix(1);  // a power failure leaves zeros
+  const auto is_text = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
+  current.opaque = !std::all_of(bytes.begin(), bytes.end(), is_text);
+  if (!bytes.ends_with('\n') || !IsManifest(bytes.substr(0, bytes.size() - 1))) return current;
+  current.manifest = std::string(bytes.substr(0, bytes.size() - 1));
+  return current;
 }
 
-Result<std::string> LocalManifest(FileSystem& fs, const std::string& directory) {
+Result<Current> LocalCurrent(FileSystem& fs, const std::string& directory) {
   const Result<ReadAt> read = OpenReader(fs, directory + "/CURRENT");
-  if (read.status().code() == Code::kNotFound) return std::string();
+  if (read.status().code() == Code::kNotFound) return Current();
   if (!read.ok()) return read.status();
-  char text[64];
-  HL_ASSIGN_OR_RETURN(const uint64_t length, (*read)(0, text));
-  return ManifestOf({text, static_cast<size_t>(length)});
+  char bytes[kCurrentBytes];
+  HL_ASSIGN_OR_RETURN(const uint64_t length, (*read)(0, bytes));
+  return ReadCurrent({bytes, static_cast<size_t>(length)});
 }
 
 Status LocalLogFiles(FileSystem& fs, const std::string& directory,
@@ -279,6 +290,26 @@ Result<Comparison> Compare(FileSystem& fs, const std::string& path, const GroupF
     if (same < length) break;
   }
   return result;
+}
+
+Result<bool> IsSame(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                    const FileInfo& info) {
+  HL_ASSIGN_OR_RETURN(const Comparison found,
+                      Compare(fs, directory + "/" + info.name, group, info));
+  return found.exists && found.local_size == info.size && found.equal == info.size;
+}
+
+std::string NewestManifest(const std::vector<std::string>& names) {
+  std::string newest;
+  for (const std::string& name : names)
+    if (IsManifest(name) && (newest.empty() || NumberOf(name) > NumberOf(newest))) newest = name;
+  return newest;
+}
+
+std::string NewestManifest(const GroupFiles& group) {
+  std::vector<std::string> names;
+  for (const FileInfo& info : group.Files()) names.push_back(info.name);
+  return NewestManifest(names);
 }
 
 Result<bool> OnlyZerosFollow(FileSystem& fs, const std::string& path, uint64_t offset) {

@@ -38,10 +38,19 @@ Result<uint64_t> ReadLocal(rocksdb::FileSystem& fs, const std::string& path, uin
 // Opens a local file and returns a reader of it, or the reason why it cannot be opened.
 Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 
-// The MANIFEST that the text of a CURRENT names; empty if it names none.
-std::string ManifestOf(std::string_view current);
-// The MANIFEST that the directory's CURRENT names; empty if it names none, or there is no CURRENT.
-Result<std::string> LocalManifest(rocksdb::FileSystem& fs, const std::string& directory);
+// What a CURRENT says.
+struct Current {
+  std::string manifest;  // that it names; empty if it names none, or there is no CURRENT
+  // A layer above the plugin has made its bytes into others, as RocksDB's encrypting file system
+  // does: they are neither text nor zeros. Then no bytes of the database have a meaning here. They
+  // can be compared, and names of files are as they always are.
+  bool opaque = false;
+};
+// Enough of a CURRENT to tell. Layers may begin each file with a text of their own.
+inline constexpr size_t kCurrentBytes = 8 << 10;
+Current ReadCurrent(std::string_view bytes);
+// The same of the directory's CURRENT.
+Result<Current> LocalCurrent(rocksdb::FileSystem& fs, const std::string& directory);
 
 // Adds the log-lane files in the directory and in its archive/, by names relative to the directory.
 Status LocalLogFiles(rocksdb::FileSystem& fs, const std::string& directory,
@@ -56,6 +65,12 @@ struct Comparison {
 };
 Result<Comparison> Compare(rocksdb::FileSystem& fs, const std::string& path,
                            const GroupFiles& group, const FileInfo& info);
+// Whether the directory has the log-lane file with the group's bytes, and no others.
+Result<bool> IsSame(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                    const FileInfo& info);
+// The MANIFEST with the greatest number; empty without one.
+std::string NewestManifest(const std::vector<std::string>& names);
+std::string NewestManifest(const GroupFiles& group);
 // Whether only zeros, or no bytes at all, follow `offset`.
 Result<bool> OnlyZerosFollow(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset);
 

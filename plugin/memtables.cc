@@ -90,9 +90,10 @@ class Entries final : public rocksdb::WriteBatch::Handler {
 using LogNumbersByFamily = std::map<uint64_t, uint64_t>;
 
 Result<LogNumbersByFamily> LogNumbers(FileSystem& fs, const std::string& directory) {
-  HL_ASSIGN_OR_RETURN(const std::string manifest, LocalManifest(fs, directory));
-  if (manifest.empty()) return NotFound("no CURRENT names a MANIFEST in " + directory);
-  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + manifest));
+  HL_ASSIGN_OR_RETURN(const Current current, LocalCurrent(fs, directory));
+  if (current.opaque) return NotSupported("the CURRENT of " + directory + " is opaque");
+  if (current.manifest.empty()) return NotFound("no CURRENT names a MANIFEST in " + directory);
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + current.manifest));
   HL_ASSIGN_OR_RETURN(ManifestContent content, ParseManifest(read));
   return std::move(content.log_numbers);
 }

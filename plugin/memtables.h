@@ -18,7 +18,8 @@ namespace hyperloop::plugin {
 // flush of an immutable memtable may end at any time. The answer is also false for entries that
 // this cannot see: those written without a log, commits of transactions that an older log prepared,
 // and prepared entries of transactions with another policy than WRITE_COMMITTED. An error: a file
-// cannot be read or parsed.
+// cannot be read or parsed. kNotSupported: it is compressed, encrypted, or of a form that this
+// build does not know.
 Result<bool> MemtableHoldsAnything(rocksdb::FileSystem& fs, const std::string& directory,
                                    const std::string& log, uint64_t size);
 
