@@ -40,11 +40,14 @@ class BytesFile final : public rocksdb::FSSequentialFile {
   size_t at_ = 0;
 };
 
-// Whether CURRENT names a MANIFEST that has bytes.
+// Whether CURRENT names a MANIFEST that has bytes. What an opaque one names cannot be told here, and
+// the layer above finds it out.
 bool NamesAreThere(rocksdb::FileSystem& fs, const std::string& directory) {
-  const Result<std::string> manifest = LocalManifest(fs, directory);
-  if (!manifest.ok() || manifest->empty()) return false;
-  const Result<uint64_t> size = SizeOf(fs, directory + "/" + *manifest);
+  const Result<Current> current = LocalCurrent(fs, directory);
+  if (!current.ok()) return false;
+  if (current->opaque) return true;
+  if (current->manifest.empty()) return false;
+  const Result<uint64_t> size = SizeOf(fs, directory + "/" + current->manifest);
   return size.ok() && *size != 0;
 }
 
@@ -88,7 +91,8 @@ Result<std::map<std::string, std::string>> HyperloopFileSystem::NamesOfGroup(
   TakeResult taken;
   Status refused = store->Take(request, &taken);
   store->Close().IgnoreError();
-  if (read.contains("CURRENT") && read.contains(ManifestOf(read["CURRENT"]))) return read;
+  const Current current = ReadCurrent(read["CURRENT"]);
+  if (current.opaque || read.contains(current.manifest)) return read;
   return refused.code() == Code::kAborted ? NotFound("the group holds no database") : refused;
 }
 

@@ -41,7 +41,10 @@ class Judge {
     manifest_ = std::move(current.manifest);
     HL_RETURN_IF_ERROR(FindMissing());
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
-    if (!history.empty()) return RefuseHistory(history);
+    if (!history.empty()) return RefuseHistory("was changed without its group", history);
+    HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
+    if (!lost.empty())
+      return RefuseHistory("holds what was acknowledged, and its group has lost", lost);
     return missing_.empty() ? Status::Ok() : RefuseMissing();
   }
 
@@ -127,6 +130,44 @@ class Judge {
     return *size != 0;
   }
 
+  // Returns how the directory proves that the group went back to an older state; empty if it does
+  // not. A log is made in the group before it is made here, and its first bytes are written here
+  // only then. So a log that begins with a record, and is newer than all that the group ever had,
+  // was there; whoever deleted it knew a newer one. Without its own CURRENT and MANIFEST the
+  // directory proves nothing: then somebody chose the group's content.
+  Result<std::string> LostByGroup() {
+    HL_ASSIGN_OR_RETURN(const Current local, LocalCurrent(fs_, directory_));
+    if (!files_.contains(local.manifest)) return std::string();
+    const Status manifest = SizeOf(fs_, Path(local.manifest)).status();
+    if (manifest.code() == Code::kNotFound) return std::string();
+    HL_RETURN_IF_ERROR(manifest);
+    HL_ASSIGN_OR_RETURN(const uint64_t next, NextFileOfGroup());
+    if (next == 0) return std::string();
+    std::vector<std::string> names;
+    HL_RETURN_IF_ERROR(LocalLogFiles(fs_, directory_, &names));
+    for (const std::string& name : names) {
+      if (!name.ends_with(".log") || NumberOf(name) < next) continue;
+      HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs_, Path(name)));
+      HL_ASSIGN_OR_RETURN(const bool sound, IsSoundRecord(read, 0));
+      if (!sound) continue;
+      to_move_ = "CURRENT";
+      return "its " + name + " is newer than every file that the group knows of";
+    }
+    return std::string();
+  }
+
+  // All numbers from this one on are of files that the group does not know. 0: it cannot be told.
+  Result<uint64_t> NextFileOfGroup() const {
+    const auto manifest = files_.find(manifest_);
+    if (manifest == files_.end()) return uint64_t{0};
+    const Result<ManifestContent> content = ParseManifest(ReaderOf(group_, manifest->second));
+    if (content.status().code() == Code::kNotSupported) return uint64_t{0};
+    HL_RETURN_IF_ERROR(content.status());
+    uint64_t next = content->next_file;
+    for (const auto& [name, info] : files_) next = std::max(next, NumberOf(name) + 1);
+    return next;
+  }
+
   std::string KeepDirectory() const {
     return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
            " out of it, and it is a plain database, to be opened without the plugin, or to be "
@@ -134,7 +175,7 @@ class Judge {
            "into the emptied group (hyperloopctl reset, then hyperloopctl adopt)";
   }
 
-  Status RefuseHistory(const std::string& history) const {
+  Status RefuseHistory(const std::string& what, const std::string& history) const {
     if (!files_.contains("CURRENT")) {
       return InvalidArgument(
           directory_ + " holds a database, and its group none: " + history +
@@ -143,8 +184,8 @@ class Judge {
           "the directory; " +
           KeepDirectory());
     }
-    std::string text = directory_ + " was changed without its group: " + history +
-                       ". Nothing was changed now. Two ways out: ";
+    std::string text =
+        directory_ + " " + what + ": " + history + ". Nothing was changed now. Two ways out: ";
     if (missing_.empty()) {
       text += "to keep what the group holds: move " + Path(to_move_) +
               " out of the directory and open it again; what else the group does not have is then "

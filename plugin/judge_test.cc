@@ -164,6 +164,36 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
 
 // An opening may be cut short anywhere. The files which show that the tables are the directory's
 // own stay until the tables are set aside.
+// All replicas, and the primary's pool, went back to an older state of the same session.
+TEST_F(JudgeTest, ALogThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("table", "1");
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Put("log", "1");
+  const auto older = group_->AfterCrash();
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Put("later", "1");
+  Crash();
+  const std::string newer = directory_;
+  group_ = older;
+  ExpectRefused(AllOf(HasSubstr("holds what was acknowledged, and its group has lost: its 0"),
+                      HasSubstr(".log is newer than every file that the group knows of"),
+                      HasSubstr("move " + Path("HYPERLOOP"))));
+  EXPECT_THAT(fs_->Examine(directory_), StatusIs(hyperloop::Code::kInvalidArgument));
+
+  // Without the plugin the directory has everything.
+  stdfs::copy(newer, root_ + "/plain", stdfs::copy_options::recursive);
+  stdfs::remove(root_ + "/plain/HYPERLOOP");
+  Plainly(root_ + "/plain", [](DB& db) {
+    std::string value;
+    for (const char* key : {"table", "log", "later"}) EXPECT_OK(db.Get({}, key, &value)) << key;
+  });
+
+  stdfs::rename(Path("CURRENT"), root_ + "/moved");
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
 TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   Make();
   AddTable();

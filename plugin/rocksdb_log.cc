@@ -180,6 +180,7 @@ class Version {
     for (uint64_t tag; !in.empty();) {
       if (!in.Number(&tag) || !Field(tag, &in, &edit)) return false;
     }
+    next_file_ = std::max(next_file_, edit.next_file);
     Family& family = families_[edit.family];
     if (edit.drop) {
       families_.erase(edit.family);
@@ -204,6 +205,7 @@ class Version {
       for (auto [number, count] : family.blobs) content.blobs.insert(number);
       content.log_numbers[id] = family.log_number;
     }
+    content.next_file = next_file_;
     return content;
   }
 
@@ -214,7 +216,7 @@ class Version {
     uint64_t log_number = 0;
   };
   struct Edit {
-    uint64_t family = 0, log_number = 0;
+    uint64_t family = 0, log_number = 0, next_file = 0;
     bool drop = false;
     std::set<uint64_t> added, deleted;
     std::map<uint64_t, uint64_t> blobs, garbage;
@@ -231,7 +233,8 @@ class Version {
         return in->Slices(1);
       case 2:
         return in->Number(&edit->log_number);
-      case 3:    // next file number
+      case 3:  // next file number
+        return in->Number(&edit->next_file);
       case 4:    // last sequence
       case 9:    // previous log
       case 10:   // oldest log to keep for two-phase commit
@@ -279,6 +282,7 @@ class Version {
   }
 
   std::map<uint64_t, Family> families_;
+  uint64_t next_file_ = 0;
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ struct ManifestContent {
   std::set<uint64_t> blobs;   // the numbers of the blob files that are not all garbage
   // The log number of each column family, by its id. Everything in older logs is in tables.
   std::map<uint64_t, uint64_t> log_numbers;
+  uint64_t next_file = 0;  // greater than the number of each file that it knows of
 };
 // kNotSupported: the MANIFEST holds something that this build does not know, or it does not parse.
 Result<ManifestContent> ParseManifest(const ReadAt& read);

@@ -40,6 +40,7 @@
 #include "primary/held_files.h"
 #include "primary/look.h"
 #include "primary/metrics_file.h"
+#include "primary/own_content.h"
 #include "primary/phase_times.h"
 #include "primary/replica_handle.h"
 #include "primary/take_plan.h"
@@ -117,11 +118,15 @@ class Session {
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
+  // Sets stands_in_for_.
+  Result<std::unique_ptr<Pool>> JudgeOwnPool(const TakePlan& plan, const BestLog& best);
   Status DamageOrRival(Status judged, const std::vector<MemberLook>& looks);
   Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
                                              const std::vector<MemberLook>& looks);
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
                     const std::vector<MemberContent>& sealed);
+  Status TakeOwnRegion(const TakeRequest& request, const TakePlan& plan, const MemberContent& best,
+                       const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
   Result<std::vector<MemberContent>> ExamineAll();
   // Mends a redone image: takes bytes that fail their checksum from a member that has them sound.
@@ -283,6 +288,8 @@ class Session {
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
   PhaseTimes times_;  // of the taking
+  // Set: the own pool was judged to have what all members lost; this is where their best log ends.
+  std::optional<uint64_t> stands_in_for_;
 
   // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
   // ones are compared.

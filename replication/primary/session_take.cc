@@ -16,6 +16,7 @@
 #include "layout/replica_lists.h"
 #include "primary/equalize.h"
 #include "primary/look.h"
+#include "primary/own_content.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -143,6 +144,13 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> own,
+                      JudgeOwnPool(plan, {looks[choice.index].name,
+                                          members[choice.index].content.last_seq, image.bytes()}));
+  if (own != nullptr) {
+    times_.Begin("judging");
+    return JudgeContent(request, plan, own->region());
+  }
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
   HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
   const SourceOrder order = SourcesFor(choice, members);
@@ -200,7 +208,10 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(
       const Configuration logged,
       ParseConfigurationBlock(image.subspan(info.geometry.configuration_offset()), info));
-  HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
+  // Who is given up by force, and was left out by the newest configuration, or only by an older
+  // one, makes no difference then.
+  const bool forced_by_own = plan.forced && stands_in_for_.has_value();
+  if (!forced_by_own) HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
   const size_t files = table.List().size();
   HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
   if (!request.judge) return {};
@@ -379,6 +390,7 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed, plan.unserved));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
+  if (stands_in_for_.has_value()) return TakeOwnRegion(request, plan, sealed[choice.index], sealed);
   times_.Begin("pulling");
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
   times_.Begin("checking");
@@ -396,6 +408,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
   looks_before_.clear();
   unproven_ = nullptr;
+  stands_in_for_.reset();
   times_ = {};
   times_.Begin("connecting");
   HL_ASSIGN_OR_RETURN(device_, open_device_());
@@ -422,6 +435,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
+  if (stands_in_for_.has_value()) own_.epoch = std::max(own_.epoch, LastEpoch(pool_->region()) + 1);
   Configuration next = plan.configuration;
   if (plan.forced) next.branch = {own_.epoch, OwnerDigest(own_.owner)};
   times_.Begin("sealing");

@@ -229,6 +229,7 @@ TEST_F(SessionCutTest, WhatACutOpeningMadeLongerIsNotTakenForAcknowledged) {
   }
   cut_ = INT32_MAX;
   for (const size_t i : {0, 1}) RemoveLastRecord(replicas_[i]->region());
+  std::filesystem::remove(folder_ + "/primary");  // it knows that the record was acknowledged
   without_some_ = true;
   Stop(2);
   ExpectCutAtInstall(2);

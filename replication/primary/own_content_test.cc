@@ -1,0 +1,139 @@
+#include "primary/own_content.h"
+
+#include <cstring>
+
+#include "journal/log_scan.h"
+#include "primary/take_plan_fixture.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A region whose records change one byte of the data area each.
+struct Image {
+  TestRegion region;
+  LogCursor tail = ReadHead(region.bytes, region.info)->cursor;
+
+  void Put(RecordType type, uint64_t epoch, uint64_t acked, uint64_t destination,
+           std::span<const std::byte> payload) {
+    const uint64_t length = RecordLength(1, payload.size());
+    std::vector<std::byte> record(length);
+    RecordHeader h{};
+    h.magic = region.info.record_magic;
+    h.prev_crc = tail.crc;
+    h.type = static_cast<uint8_t>(type);
+    h.entry_count = 1;
+    h.epoch = epoch;
+    h.seq = tail.seq + 1;
+    h.acked_seq = acked;
+    h.length = static_cast<uint32_t>(length);
+    h.file_slot = kNoSlot;
+    const RecordEntry entry{destination, static_cast<uint32_t>(payload.size()), 0};
+    std::memcpy(&record[sizeof(h)], &entry, sizeof(entry));
+    std::memcpy(&record[sizeof(h) + sizeof(entry)], payload.data(), payload.size());
+    std::memcpy(record.data(), &h, sizeof(h));
+    h.crc = RecordCrc(record.data(), length, region.info.seed);
+    std::memcpy(record.data(), &h, sizeof(h));
+    std::memcpy(&region.bytes[kJournalOffset + tail.position], record.data(), length);
+    tail = {h.seq, epoch, tail.position + AlignRecord(length), h.crc};
+  }
+  // The first record of an epoch.
+  void Begin(const Configuration& configuration) {
+    const ConfigurationBlock block = MakeConfigurationBlock(region.info, configuration).value();
+    Put(RecordType::kEpoch, configuration.epoch, tail.seq,
+        region.info.geometry.configuration_offset(), std::as_bytes(std::span(&block, 1)));
+  }
+  // A record that says what of the earlier ones was acknowledged.
+  void Append(uint64_t acked) {
+    const std::byte byte{7};
+    Put(RecordType::kNamespace, tail.epoch, acked, region.info.geometry.data_offset,
+        std::span(&byte, 1));
+  }
+  BestLog Best() const { return {"replica r1", tail.seq, region.bytes}; }
+};
+
+class OwnContentTest : public testing::Test {
+ protected:
+  OwnContentTest() {
+    own_.Begin(TestConfiguration(1));
+    own_.Append(1);
+    plan_.group = own_.region.info.group;
+    plan_.recorded = TestConfiguration(1);
+    best_ = own_;  // from here on the replicas went back
+  }
+  Result<bool> StandsIn() const {
+    return OwnStandsIn(own_.region.bytes, "/pool", plan_, best_.Best());
+  }
+
+  Image own_, best_;
+  TakePlan plan_;
+};
+
+TEST_F(OwnContentTest, WhatIsProvenAndSoundStandsIn) {
+  own_.Append(2);
+  own_.Append(3);
+  EXPECT_TRUE(StandsIn().value());
+  EXPECT_EQ(LastEpoch(own_.region.bytes), 1u);
+}
+
+// The record may be there later, or not.
+TEST_F(OwnContentTest, ATailThatNobodyAcknowledgedProvesNothing) {
+  EXPECT_FALSE(StandsIn().value());
+  own_.Append(2);
+  EXPECT_FALSE(StandsIn().value());
+}
+
+TEST_F(OwnContentTest, AnotherGroupProvesNothing) {
+  own_.Append(2);
+  own_.Append(3);
+  plan_.group = Uuid{5};
+  EXPECT_FALSE(StandsIn().value());
+}
+
+TEST_F(OwnContentTest, AnotherBranchProvesNothing) {
+  own_.Append(2);
+  own_.Append(3);
+  plan_.recorded.branch = {1, Uuid{4}};
+  EXPECT_FALSE(StandsIn().value());
+}
+
+TEST_F(OwnContentTest, ALaterEpochThatGoesOnFromTheBestLogStandsIn) {
+  own_.Begin(TestConfiguration(2));
+  own_.Append(3);
+  own_.Append(4);
+  EXPECT_TRUE(StandsIn().value());
+  EXPECT_EQ(LastEpoch(own_.region.bytes), 2u);
+}
+
+TEST_F(OwnContentTest, AGroupThatWentOnIsNotOverwritten) {
+  for (int i = 2; i < 9; ++i) own_.Append(static_cast<uint64_t>(i));
+  best_.Begin(TestConfiguration(2));
+  best_.Append(3);
+  EXPECT_THAT(StandsIn().status(),
+              StatusIs(Code::kCorruption,
+                       AllOf(HasSubstr("/pool states that everything up to record 8 was"),
+                             HasSubstr("that of replica r1, ends at 4"),
+                             HasSubstr("another primary may have written"))));
+}
+
+TEST_F(OwnContentTest, DamageIsNamed) {
+  own_.Append(2);
+  own_.Append(3);
+  own_.region.bytes[own_.region.info.geometry.binding_offset] ^= std::byte{1};
+  EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("it is damaged")));
+}
+
+TEST_F(OwnContentTest, AReplicaThatTheGroupDoesNotKnowIsNotLeftBehind) {
+  Configuration larger = TestConfiguration(2);
+  larger.replicas.push_back({Uuid{10}, "127.0.0.1:3"});
+  own_.Begin(larger);
+  own_.Append(3);
+  own_.Append(4);
+  EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("names replicas")));
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,213 @@
+// Replicas that went back to older copies of their pools: what the primary's own pool proves to be
+// acknowledged becomes the group's again, or the opening is refused.
+
+#include "integration/session_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class SessionOwnPoolTest : public SessionFixture {
+ protected:
+  using Image = std::vector<std::byte>;
+
+  std::vector<Image> Images() const {
+    std::vector<Image> images;
+    for (const auto& each : replicas_)
+      images.emplace_back(each->region().begin(), each->region().end());
+    return images;
+  }
+  // The replicas' regions become what they were; their promises stay.
+  void GoBackTo(const std::vector<Image>& images) {
+    for (size_t i = 0; i < images.size(); ++i)
+      std::ranges::copy(images[i], replicas_[i]->region().begin());
+  }
+  // A primary that serves "one", then "two" and "three", and is gone; the replicas' regions went
+  // back to "one".
+  void Lose(const StoreOptions& options) {
+    auto store = Serving(options);
+    ASSERT_NE(store, nullptr);
+    const std::vector<Image> images = Images();
+    ASSERT_OK(AppendDurably(*store, file_, "two"));
+    ASSERT_OK(AppendDurably(*store, file_, "three"));
+    ASSERT_OK(store->Close());
+    GoBackTo(images);
+  }
+  // Flips a byte of a record's payload, or of a file's extent, in the primary's pool.
+  void DamageOwn(const std::function<uint64_t(std::span<std::byte>, const RegionInfo&)>& place) {
+    const auto own = OwnRegion();
+    ASSERT_FALSE(own.empty());
+    own[place(own, ParseSuperblock(own, own.size()).value())] ^= std::byte{1};
+    munmap(own_mapping_.data(), own_mapping_.size());
+  }
+  // A replica is left out after a quarter of ack_timeout.
+  StoreOptions Continuing() const {
+    StoreOptions options = Options();
+    options.on_replica_failure = OnReplicaFailure::kContinue;
+    options.ack_timeout = std::chrono::seconds(4);
+    return options;
+  }
+  StoreOptions ByForce(const std::string& pool) const {
+    StoreOptions options = Options(pool);
+    options.on_replica_failure = OnReplicaFailure::kContinue;
+    options.given_up = {AddressOf(0), AddressOf(1)};
+    return options;
+  }
+  // Nothing was sealed, and no byte of a replica changed.
+  Status UnchangedRefusal() {
+    const std::vector<Image> before = Images();
+    requests_ = 0;
+    const Status status = Refusal(Options());
+    EXPECT_EQ(requests_, 0) << "sealed, then refused: " << status.ToString();
+    EXPECT_TRUE(Images() == before);
+    return status;
+  }
+};
+
+TEST_F(SessionOwnPoolTest, WhatAllReplicasLostComesFromThePrimarysPool) {
+  Lose(Options());
+  ExpectTakenWith("onetwothree");
+  EXPECT_TRUE(log_->Has("the replicas went back to older copies of their pools"));
+  ExpectPrimaryEqual();
+  log_->Clear();
+  ExpectTakenWith("onetwothree");
+  EXPECT_FALSE(log_->Has("went back"));
+}
+
+TEST_F(SessionOwnPoolTest, SoItDoesForOneReplica) {
+  listed_ = 1;
+  replicas_.resize(1);
+  Lose(Options());
+  ExpectTakenWith("onetwothree");
+}
+
+TEST_F(SessionOwnPoolTest, SuchATakingCutAnywhereIsRepeated) {
+  Lose(Options());
+  const std::vector<Image> lost = Images();
+  bool more = true;
+  for (int cut = 0; more; ++cut) {
+    ASSERT_LT(cut, 100);
+    SCOPED_TRACE(cut);
+    GoBackTo(lost);
+    more = TakeCutAt(cut);
+    ExpectTakenWith("onetwothree");
+  }
+}
+
+// What the replicas hold is neither more nor less than before when a refusal says so.
+TEST_F(SessionOwnPoolTest, APoolThatIsDamagedIsNamedAndNothingIsTaken) {
+  Lose(Options());
+  DamageOwn([](std::span<std::byte>, const RegionInfo& info) {
+    return info.geometry.binding_offset + 20;
+  });
+  const Status refused = UnchangedRefusal();
+  EXPECT_THAT(refused, StatusIs(Code::kCorruption,
+                                AllOf(HasSubstr(folder_ + "/primary states"),
+                                      HasSubstr(AddressOf(0)), HasSubstr("it is damaged"))));
+  // The way out that it names for pools that are lost for good.
+  std::filesystem::rename(folder_ + "/primary", folder_ + "/kept");
+  ExpectTakenWith("one");
+}
+
+// A look at the directory says so beforehand, and a refusal of its own still counts.
+TEST_F(SessionOwnPoolTest, TheDirectoryIsJudgedByWhatThePoolHolds) {
+  Lose(Options());
+  TakeRequest request = Request();
+  uint64_t size = 0;
+  request.judge = [&](const GroupFiles& files) {
+    for (const FileInfo& each : files.Files()) size += each.size;
+    return InvalidArgument("only looked at");
+  };
+  requests_ = 0;
+  EXPECT_THAT(Refusal(Options(), request), StatusIs(Code::kInvalidArgument));
+  EXPECT_EQ(size, std::string("onetwothree").size());
+  EXPECT_EQ(requests_, 0);
+}
+
+// Another primary, with a pool of its own, has gone on from what was left.
+TEST_F(SessionOwnPoolTest, AGroupThatWentOnWithoutItIsNotOverwritten) {
+  Lose(Options());
+  {
+    auto other = Taken(Options("other"));
+    ASSERT_NE(other, nullptr);
+    EXPECT_EQ(Content(*other), "one");
+    ASSERT_OK(other->Close());
+  }
+  const Status refused = UnchangedRefusal();
+  EXPECT_THAT(refused, StatusIs(Code::kCorruption, HasSubstr("another primary may have written")));
+  auto other = Taken(Options("other"));
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(Content(*other), "one");
+}
+
+// --- what proves nothing
+
+// The pool of a former primary is older than the group.
+TEST_F(SessionOwnPoolTest, APoolThatTheGroupLeftBehindProvesNothing) {
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  for (const std::string pool : {"other", "primary", "other", "primary"}) {
+    auto store = Taken(Options(pool));
+    ASSERT_NE(store, nullptr);
+    const auto file = store->Lookup("f");
+    ASSERT_OK(file);
+    for (int i = 0; i < 5; ++i) ASSERT_OK(AppendDurably(*store, *file, pool));
+    ASSERT_OK(store->Close());
+  }
+  EXPECT_FALSE(log_->Has("went back"));
+}
+
+// Nothing is left to prove anything once a pool's blocks are lost.
+TEST_F(SessionOwnPoolTest, APoolThatCannotBeReadProvesNothing) {
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  DamageOwn([](std::span<std::byte>, const RegionInfo&) { return uint64_t{8}; });
+  ExpectTakenWith("one");
+}
+
+// --- going on by force
+
+// A replica that was left out is all that is left, beside the primary's pool.
+TEST_F(SessionOwnPoolTest, GoingOnByForceTakesWhatThePoolHas) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  ASSERT_TRUE(Insist(*store, "two"));
+  ASSERT_TRUE(Insist(*store, "three"));
+  const std::string all = Content(*store);
+  ASSERT_OK(store->Close());
+  store.reset();
+  StartAgain(2);
+  Stop(0);
+  Stop(1);
+  store = Taken(ByForce("primary"));
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), all);
+}
+
+// What a branch gave up is no proof against it.
+TEST_F(SessionOwnPoolTest, AnotherBranchsPoolProvesNothing) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  ASSERT_TRUE(Insist(*store, "two"));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(Insist(*store, "more"));
+  ASSERT_OK(store->Close());
+  store.reset();
+  StartAgain(2);
+  Stop(0);
+  Stop(1);
+  store = Taken(ByForce("other"));
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "one");
+  ASSERT_OK(store->Close());
+  store.reset();
+  StoreOptions options = Options();
+  options.replicas = {AddressOf(2)};
+  store = Taken(options);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "one");
+}
+
+}  // namespace
+}  // namespace hyperloop::test
