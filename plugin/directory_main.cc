@@ -123,7 +123,8 @@ void Warn(const Survivors& survivors) {
       "holds everything that was acknowledged under the newest configuration that it knows, that "
       "of epoch %llu. The group was taken last by %s, whose last sign of life here was at %s.\n"
       "- If the others went on without these since then (on_replica_failure=continue), all that "
-      "they acknowledged is lost.\n"
+      "they acknowledged is lost here. The directory of the last primary, where it is whole, holds "
+      "it: look there first.\n"
       "- If they are not lost but out of reach, and a primary still serves there, there will be "
       "two databases, which never become one. End that primary first.\n"
       "- A replica that comes back is refused. It may join with a fresh pool (add_replica).\n",

@@ -34,7 +34,7 @@ struct Other {
 };
 
 // The other replicas of the group, as far as they can be read. `unread` gets a line for each that
-// cannot. A fresh one has nothing to compare.
+// cannot, and for each that is blank: it may have lost what it held.
 std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group,
                                 std::vector<std::string>* unread) {
   std::vector<Other> others;
@@ -43,7 +43,8 @@ std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::strin
     const std::string& name = nodes.replicas()[i].name;
     Result<std::unique_ptr<NodeView>> view = nodes.View(nodes.replicas()[i]);
     Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
-    if (status.ok() && status->group.empty()) continue;
+    if (status.ok() && status->group.empty())
+      status = NotFound("it is blank, so that its pool is new, or was lost");
     if (status.ok() && status->group != group) status = InvalidArgument("it is of another group");
     if (status.ok()) {
       others.push_back({i, name, std::move(*view), std::move(*status)});
@@ -52,6 +53,49 @@ std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::strin
     }
   }
   return others;
+}
+
+// How many of the group's replicas were not compared, if these are enough to have gone on without
+// the others, which would not know of it; 0: they are too few. A majority of the replicas that
+// counted and one of all that there are have to agree to that (LeastReplicas).
+size_t MayHaveGoneOn(const Nodes& nodes, const NodeStatus& own, const std::vector<Other>& others) {
+  const auto compared = [&](const std::string& address) {
+    const auto is_it = [&](const Other& other) {
+      return nodes.replicas()[other.index].listen == address;
+    };
+    return std::ranges::any_of(others, is_it);
+  };
+  const auto counted = static_cast<size_t>(std::ranges::count_if(own.replicas, compared));
+  const auto absent = static_cast<size_t>(std::ranges::count_if(own.absent, compared));
+  const size_t voters = own.replicas.size(), all = voters + own.absent.size();
+  if (voters == 0) return 0;
+  const size_t left_voters = voters - 1 - std::min(counted, voters - 1);
+  const size_t left = left_voters + own.absent.size() - absent;
+  return left_voters > voters / 2 && left > all / 2 ? left : 0;
+}
+
+// kCorruption: the primary's pool, if it is on this machine, proves that the replica's log lacks
+// what was acknowledged.
+Status CheckAgainstPrimary(const std::string& pool, const std::string& name, const NodeStatus& own,
+                           std::vector<std::string>* unread) {
+  if (pool.empty() || !std::filesystem::exists(pool)) return {};
+  const Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(pool);
+  const Result<NodeStatus> primary = view.ok() ? (*view)->ReadStatus() : view.status();
+  if (!primary.ok()) {
+    unread->push_back(Text("the primary's pool: ", primary.status().message()));
+    return {};
+  }
+  const bool same_branch =
+      own.branch_epoch == 0 || (primary->configuration.epoch == own.configuration.epoch &&
+                                primary->configuration.owner == own.configuration.owner);
+  const bool same_group = primary->formatted && primary->group == own.group;
+  if (!same_group || !same_branch || primary->acked_seq <= own.last_seq) return {};
+  return Corruption(Text("the log of ", name, " ends at sequence ", own.last_seq,
+                         ", and the primary's pool ", pool, " states that everything up to ",
+                         primary->acked_seq,
+                         " was acknowledged: open the database, which takes "
+                         "that from there or says why it cannot; or give --partial to have what "
+                         "there is"));
 }
 
 bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
@@ -137,8 +181,14 @@ std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) 
   return "export from a sound one: " + text + "; hyperloopctl verify --repair mends this one";
 }
 
-// `unread`: the replicas with which the exported one could not be compared, and why.
-Result<ExportReport> Export(const ExportOptions& options, std::vector<std::string>* unread) {
+// With what the exported replica was compared.
+struct Comparison {
+  std::vector<std::string> unread;  // with which replicas it could not be, and why
+  size_t may_have_gone_on = 0;      // as MayHaveGoneOn
+  std::string directory;            // where the database was bound when this log ended
+};
+
+Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(options.where));
   HL_ASSIGN_OR_RETURN(const NodePlace* place, nodes.Replica(options.replica));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, nodes.View(*place));
@@ -150,14 +200,18 @@ Result<ExportReport> Export(const ExportOptions& options, std::vector<std::strin
     }
   }
   HL_ASSIGN_OR_RETURN(const NodeStatus status, view->ReadStatus());
-  const std::vector<Other> others = LookAtOthers(nodes, options.replica, status.group, unread);
+  const std::vector<Other> others =
+      LookAtOthers(nodes, options.replica, status.group, &compared->unread);
+  compared->may_have_gone_on = MayHaveGoneOn(nodes, status, others);
+  compared->directory = status.directory;
   const auto damaged = [&](const std::string& what) {
     return Corruption(Text(place->name, " is damaged: ", what, "; ", WhoIsSound(others, status)));
   };
   if (!status.log_error.empty()) return damaged(status.log_error);
   if (!status.formatted) return NotFound(place->name + " holds no database yet");
-  const Status behind =
-      CheckAgainst(others, place->name, *view, options.replica, status, options.live);
+  Status behind = CheckAgainst(others, place->name, *view, options.replica, status, options.live);
+  if (behind.ok() && !options.live)
+    behind = CheckAgainstPrimary(nodes.primary_pool(), place->name, status, &compared->unread);
   if (!behind.ok() && !options.partial) return behind;
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   uint64_t known_acked = 0;
@@ -192,15 +246,29 @@ bool LacksCurrent(const std::string& directory) {
   return data;
 }
 
-int Run(const ExportOptions& options) {
-  std::vector<std::string> unread;
-  const Result<ExportReport> report = Export(options, &unread);
-  for (const std::string& each : unread) {
+// True: what was exported is known to be all.
+bool SayWhatWasNotCompared(const Comparison& compared) {
+  for (const std::string& each : compared.unread) {
     std::fprintf(stderr,
-                 "hyperloopctl: not compared with %s; that replica may have acknowledged writes "
-                 "which this one misses\n",
+                 "hyperloopctl: not compared with %s; that one may have acknowledged writes which "
+                 "this one misses\n",
                  each.c_str());
   }
+  if (compared.may_have_gone_on == 0) return true;
+  std::fprintf(stderr,
+               "hyperloopctl: %zu of the group's replicas were not compared, which is enough to "
+               "have gone on without this one, and nobody else knows. The directory of the last "
+               "primary, %s where this replica was told of it last, holds all that was "
+               "acknowledged, where it is whole: look there first (hyperloopctl adopt takes it "
+               "into a new group)\n",
+               compared.may_have_gone_on, compared.directory.c_str());
+  return false;
+}
+
+int Run(const ExportOptions& options) {
+  Comparison compared;
+  const Result<ExportReport> report = Export(options, &compared);
+  const bool is_all = SayWhatWasNotCompared(compared);
   if (!report.ok()) return Fail(report.status());
   std::printf("exported %llu files, %llu B, up to sequence %llu, to %s\n",
               static_cast<unsigned long long>(report->files),
@@ -220,7 +288,8 @@ int Run(const ExportOptions& options) {
     std::fprintf(stderr,
                  "hyperloopctl: this is no whole database, because the group holds no CURRENT: a "
                  "database was being taken into it (hyperloopctl adopt), or removed from it\n");
-  if (needed == 0) return report->damage.empty() && !lacks_current ? kExitOk : kExitIncomplete;
+  if (needed == 0)
+    return is_all && report->damage.empty() && !lacks_current ? kExitOk : kExitIncomplete;
   std::fprintf(stderr,
                "hyperloopctl: %zu files are not in the replica's directory of files, or it is not "
                "known (--files). RocksDB opens the export if its MANIFEST names none of them; "

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "ctl/command.h"
@@ -70,7 +71,7 @@ Status FindDamage(const std::vector<Member>& members) {
   const std::string sound = Names(members, true);
   return Corruption(Text(text, "; ",
                          sound.empty() ? "no member is sound as a whole" : sound + " sound",
-                         "; hyperloopctl verify --repair mends what any member has sound"));
+                         "; hyperloopctl verify --repair mends what any replica has sound"));
 }
 
 // kCorruption: members of different groups or epochs, or logs that end at different records.
@@ -149,14 +150,15 @@ Status Compare(const std::vector<Member>& members) {
 
 // Takes the group as its own database would, which mends everything that some member has sound and
 // makes all members equal, and releases it. The group stays bound to its database and directory.
-Status Repair(const Nodes& nodes, const std::vector<Member>& members) {
-  const Member* known = nullptr;
-  for (const Member& member : members) {
+Status Repair(const Nodes& nodes, std::vector<Member> members) {
+  std::optional<NodeStatus> known;
+  for (Member& member : members) {
     if (member.status.log_error.empty() && !member.status.database.empty() &&
-        (known == nullptr || member.status.last_seq > known->status.last_seq))
-      known = &member;
+        (!known.has_value() || member.status.last_seq > known->last_seq))
+      known = std::move(member.status);
   }
-  if (known == nullptr) {
+  members.clear();  // each has its pool or link, and the taking needs the primary's pool
+  if (!known.has_value()) {
     return Corruption(
         "no member says which database the group holds, so that nothing can be repaired: each has "
         "a "
@@ -168,9 +170,9 @@ Status Repair(const Nodes& nodes, const std::vector<Member>& members) {
   options.restore = false;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
   TakeRequest request;
-  request.directory = known->status.directory;
+  request.directory = known->directory;
   request.directory_empty = false;
-  request.pairing = {known->status.group, known->status.database};
+  request.pairing = {known->group, known->database};
   TakeResult taken;
   HL_RETURN_IF_ERROR(store->Take(request, &taken));
   return store->Close();
@@ -247,8 +249,7 @@ Status Verify(const Where& where, bool repair, bool with_files, std::string* rep
   Status status = Compare(members);
   if (!status.ok() && repair) {
     std::fprintf(stderr, "hyperloopctl: before: %s\n", status.message().c_str());
-    HL_RETURN_IF_ERROR(Repair(nodes, members));
-    members.clear();  // each has its pool or link
+    HL_RETURN_IF_ERROR(Repair(nodes, std::move(members)));
     HL_ASSIGN_OR_RETURN(members, CheckAll(nodes));
     status = Compare(members);
     *report = "repaired; ";

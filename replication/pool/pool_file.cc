@@ -42,8 +42,8 @@ constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::milliseconds kPause{5};
 
 constexpr std::string_view kWaysOut =
-    ". Set the file aside; where its group has other members, they hold the same data "
-    "(hyperloopctl export reads any one of them, and verify names the sound ones)";
+    ". Set the file aside and keep it; where its group has other members, hyperloopctl verify "
+    "names the sound ones, and export reads one of them and says whether it is the newest";
 
 uint32_t RootCrc(PoolRoot root) {
   root.crc = 0;

@@ -63,7 +63,8 @@ Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::uniqu
   const auto mismatch = [&](const std::string& what) {
     return InvalidArgument(
         Text("the primary's pool ", options.pool, " ", what,
-             "; it is only a copy of the group: name another path, or remove the file"));
+             "; name another path, or move the file away, and keep it while its own group may "
+             "need it: the pool may be the last copy of what the group acknowledged"));
   };
   if ((*pool)->region().size() != plan.region_size) {
     return mismatch(Text("has a region of ", (*pool)->region().size(), " B, the replicas have ",

@@ -71,9 +71,13 @@ std::string Chain(const std::vector<std::string>& addresses) {
 constexpr char kForce[] =
     "; if the others are lost for good: list all of them, and hyperloopctl promote --force goes on "
     "with what is left";
+// It is not known then whether the others have gone on without those that are left.
 constexpr char kNewGroup[] =
-    "; if the others are lost for good: hyperloopctl export writes the database of one that is "
-    "left, and hyperloopctl adopt takes it into a new group";
+    "; if the others are lost for good: the directory of the last primary, where it is whole, "
+    "holds "
+    "all that was acknowledged; hyperloopctl export writes the database of one that is left, which "
+    "may lack what the others acknowledged without it, and says whether that is known; "
+    "hyperloopctl adopt takes either into a new group";
 
 // Checks what is listed against the newest configuration that a member has recorded. A refusal
 // names only ways out that would be granted, which a second check finds out: that one has not

@@ -14,6 +14,7 @@
 
 #include "hyperloop/replication/store.h"
 #include "integration/ctl_run.h"
+#include "pool/pool.h"
 #include "support/append_durably.h"
 #include "support/child_process.h"
 #include "support/shared_cluster.h"
@@ -483,6 +484,38 @@ class DeadGroupTest : public testing::Test {
   bool used_up_ = false;
 };
 
+// A replica that was left out does not know it. Two others, which went on, lost their pools.
+TEST_F(DeadGroupTest, ExportOfAReplicaThatMayHaveBeenLeftOutIsIncomplete) {
+  for (const uint32_t i : {1u, 2u}) {
+    fs::rename(group_.pool(i), group_.pool(i) + ".kept");
+    ASSERT_OK(Pool::Create(group_.pool(i), kRegion));
+  }
+  const std::string to = To("export");
+  const CtlRun exported = group_.Export(0, to);
+  for (const uint32_t i : {1u, 2u}) fs::rename(group_.pool(i) + ".kept", group_.pool(i));
+  EXPECT_EQ(exported.exit_status, 3) << exported.err;
+  for (const std::string name : {"replica1", "replica2"})
+    EXPECT_THAT(exported.err, HasSubstr("not compared with " + name + ": it is blank"));
+  EXPECT_THAT(exported.err, HasSubstr("2 of the group's replicas were not compared, which is "
+                                      "enough to have gone on without this one"));
+  EXPECT_THAT(exported.err, HasSubstr("The directory of the last primary, "));
+  group_.ExpectFiles(to);
+}
+
+// The primary's pool proves what all replicas have lost.
+TEST_F(DeadGroupTest, ExportOfLessThanThePrimarysPoolProvesIsRefused) {
+  for (uint32_t i = 0; i < 3; ++i) WipeRecord(i, kLast);
+  const std::string to = To("export");
+  const CtlRun refused = group_.Export(1, to);
+  EXPECT_EQ(refused.exit_status, 1) << refused.out;
+  EXPECT_THAT(refused.err, HasSubstr("primary.pool states that everything up to"));
+  EXPECT_FALSE(fs::exists(to));
+  const CtlRun partial =
+      group_.Run({"export", "--dir", group_.dir(), "--replica", "1", "--to", to, "--partial"});
+  EXPECT_EQ(partial.exit_status, 3) << partial.err;
+  EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
+}
+
 TEST_F(DeadGroupTest, ExportNamesTheReplicasThatItCouldNotCompare) {
   fs::rename(group_.pool(2), group_.pool(2) + ".lost");
   const std::string to = To("export");
@@ -563,7 +596,8 @@ TEST_F(DeadGroupTest, AShorterLogIsNotExportedForTheWhole) {
 // A primary that is killed while a record is on its way leaves it on the first replicas only. If
 // only one replica lacks it, or a later one in the chain has it, then the record was lost.
 TEST_F(DeadGroupTest, ARecordThatNeverCameIsNotMissed) {
-  const std::string to = To("export");
+  const std::string to = To("export"), primary = group_.dir() + "/primary.pool";
+  fs::rename(primary, primary + ".lost");  // it knows that the record was acknowledged
   WipeRecord(2, kLast);
   EXPECT_THAT(group_.Export(2, to).err, HasSubstr("export from replica0 (--replica 0)"));
   WipeRecord(1, kLast);
@@ -576,6 +610,7 @@ TEST_F(DeadGroupTest, ARecordThatNeverCameIsNotMissed) {
   }
   EXPECT_EQ(group_.Export(0, to).exit_status, 0);
   EXPECT_EQ(Slurp(to + "/000009.log"), "first words, the last words");
+  fs::rename(primary + ".lost", primary);
 }
 
 TEST_F(DeadGroupTest, TheFirstReplicaAloneCannotHaveMissedARecord) {
@@ -597,6 +632,12 @@ TEST_F(DeadGroupTest, VerifyRepairRefusesWhatNobodyHas) {
   EXPECT_THAT(refused.err, HasSubstr("has a sound copy of it"));
   for (uint32_t i = 0; i < 3; ++i)
     EXPECT_EQ(group_.StatusJson()["replicas"][i]["epoch"], before[i]["epoch"]);
+
+  // Once a replica has it again, it is repaired, also beside the primary's pool.
+  PutByte(changes_[0].path, changes_[0].at, changes_[0].byte);
+  const CtlRun repaired = group_.Run({"verify", "--dir", group_.dir(), "--repair"});
+  EXPECT_EQ(repaired.exit_status, 0) << repaired.err;
+  EXPECT_THAT(repaired.out, HasSubstr("repaired; replica0, replica1, replica2, primary"));
 }
 
 // No member is sound as a whole; each has what another lacks.

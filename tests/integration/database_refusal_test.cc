@@ -267,7 +267,7 @@ TEST_F(DatabaseRefusalTest, WrongPoolsOfThePrimary) {
   Make(other.Options(), other.folder() + "/db");
   StoreOptions foreign = cluster_.Options();
   foreign.pool = other.Options().pool;
-  refused(foreign, "name another path, or remove the file");
+  refused(foreign, "name another path, or move the file away, and keep it");
   ExpectWhole(cluster_.Options(), Path("db"));
 }
 
