@@ -219,8 +219,10 @@ Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) 
     if (!options.partial && other.status.installed_epoch == status.installed_epoch)
       known_acked = std::max(known_acked, other.status.acked_seq);
   }
-  Result<ExportReport> report = ExportFiles(image.bytes(), options.to, known_acked, options.partial,
-                                            options.files.empty() ? place->files : options.files);
+  const NewerImage newer = options.live ? [&] { return view->Snapshot(); } : NewerImage();
+  Result<ExportReport> report =
+      ExportFiles(image.bytes(), options.to, known_acked, options.partial,
+                  options.files.empty() ? place->files : options.files, newer);
   if (report.status().code() == Code::kCorruption) return damaged(report.status().message());
   if (!report.ok()) return report;
   for (std::string& damage : report->damage) damage = place->name + ": " + damage;
@@ -228,22 +230,20 @@ Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) 
   return report;
 }
 
-// Tables and blobs are part of the database; OPTIONS and IDENTITY are written anew at open.
-bool HoldsData(const std::string& name) {
-  return name.ends_with(".sst") || name.ends_with(".blob");
-}
-
 // An export without CURRENT is none of a database: one was being taken into the group, or removed
-// from it. A group may also hold other files than a database's.
+// from it. The first thing that such a group holds is nothing at all, then CURRENT.adopting. A
+// group may also hold other files than a database's.
 bool LacksCurrent(const std::string& directory) {
-  bool data = false;
+  bool data = false, others = false;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
     if (name == "CURRENT") return false;
-    data |= HoldsData(name) || name.starts_with("MANIFEST-");
+    const bool of_database =
+        HoldsData(name) || name.starts_with("MANIFEST-") || name.starts_with("CURRENT.");
+    (of_database ? data : others) = true;
   }
-  return data;
+  return data || !others;
 }
 
 // True: what was exported is known to be all.

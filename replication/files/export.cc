@@ -7,7 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "files/file_table.h"
@@ -19,6 +24,11 @@
 
 namespace hyperloop {
 namespace {
+
+// For an export of a group in use.
+constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::seconds kPatience{10};
+constexpr int kMostImages = 1000;  // a replica whose files vanish without end is given up
 
 // A directory that is built beside its final name; an unfinished one is removed at destruction.
 class Staging {
@@ -141,37 +151,101 @@ Status CopyWhole(const FileStore& store, const FileInfo& info, const std::string
   return {};
 }
 
-Status WriteWholeFile(const FileStore* store, const FileInfo& file, bool partial, Staging* staging,
-                      ExportReport* report) {
-  const std::string path = staging->path() + "/" + file.name;
-  bool damaged = false;
-  const Status copied =
-      store == nullptr ? NotFound("no files") : CopyWhole(*store, file, path, &damaged);
-  if (copied.code() == Code::kNotFound) {
-    report->missing.push_back(file.name);
+WholeFile Whole(const FileInfo& info) { return {info.name, info.size, info.checksum}; }
+
+// The whole files of the export. What has been copied for one image stays for a newer one.
+class WholeFiles {
+ public:
+  WholeFiles(FileStore* store, bool partial, Staging* staging)
+      : store_(store), partial_(partial), staging_(*staging) {}
+
+  // Copies what this table lists. `*missing`: what the store does not have.
+  Status Copy(const FileTable& table, std::vector<FileInfo>* missing) {
+    missing->clear();
+    for (const FileInfo& file : table.List()) {
+      if (file.lane != Lane::kBulk) continue;
+      HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
+      const auto copied = copied_.find(file.name);
+      if (copied != copied_.end() && copied->second == Whole(file)) continue;
+      const Status status = CopyOne(file);
+      if (status.code() == Code::kNotFound) {
+        missing->push_back(file);
+      } else {
+        HL_RETURN_IF_ERROR(status);
+      }
+    }
     return {};
   }
-  staging->Note(file.name);
-  HL_RETURN_IF_ERROR(copied);
-  if (damaged) {
-    const std::string what = "file \"" + file.name + "\" fails its checksum";
-    if (!partial) return Corruption(what);
-    report->damage.push_back(what);
-  }
-  ++report->files;
-  report->bytes += file.size;
-  return {};
-}
 
-Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, const FileTable& table,
-                  const FileStore* store, bool partial, Staging* staging, ExportReport* report) {
+  // How much of these files is on its way.
+  uint64_t Arrived(const std::vector<FileInfo>& missing) {
+    uint64_t bytes = 0;
+    const Result<std::vector<FileStore::Stored>> stored = store_->List();
+    if (!stored.ok()) return 0;
+    for (const FileStore::Stored& each : *stored)
+      for (const FileInfo& file : missing)
+        if (each.file == Whole(file)) bytes += each.received;
+    return bytes;
+  }
+
+  // Removes what this table does not list, and reports the rest.
+  Status Finish(const FileTable& table, const std::vector<FileInfo>& missing,
+                ExportReport* report) {
+    std::map<std::string, WholeFile> listed;
+    for (const FileInfo& file : table.List())
+      if (file.lane == Lane::kBulk) listed[file.name] = Whole(file);
+    for (const auto& [name, file] : copied_) {
+      const auto found = listed.find(name);
+      if (found == listed.end() || found->second != file) {
+        HL_RETURN_IF_ERROR(Remove(name));
+        continue;
+      }
+      if (damaged_.contains(file)) report->damage.push_back(Damage(name));
+      ++report->files;
+      report->bytes += file.size;
+    }
+    for (const FileInfo& file : missing) report->missing.push_back(file.name);
+    return {};
+  }
+
+ private:
+  static std::string Damage(const std::string& name) {
+    return "file \"" + name + "\" fails its checksum";
+  }
+  std::string Path(const std::string& name) const { return staging_.path() + "/" + name; }
+  Status Remove(const std::string& name) const {
+    if (::unlink(Path(name).c_str()) == 0 || errno == ENOENT) return {};
+    return FromErrno(errno, "remove " + Path(name));
+  }
+
+  Status CopyOne(const FileInfo& info) {
+    if (store_ == nullptr) return NotFound("no files");
+    HL_RETURN_IF_ERROR(Remove(info.name));  // another content of that name, of an older image
+    bool damaged = false;
+    staging_.Note(info.name);
+    const Status status = CopyWhole(*store_, info, Path(info.name), &damaged);
+    if (!status.ok()) {
+      HL_RETURN_IF_ERROR(Remove(info.name));  // it was dropped while it was copied
+      return status;
+    }
+    if (damaged && !partial_) return Corruption(Damage(info.name));
+    if (damaged) damaged_.insert(Whole(info));
+    copied_[info.name] = Whole(info);
+    return {};
+  }
+
+  FileStore* const store_;  // null: there is none
+  const bool partial_;
+  Staging& staging_;
+  std::map<std::string, WholeFile> copied_;  // by name
+  std::set<WholeFile> damaged_;
+};
+
+Status WriteLogFiles(std::span<const std::byte> image, const RegionInfo& info,
+                     const FileTable& table, Staging* staging, ExportReport* report) {
   std::vector<std::string> parents;
   for (const FileInfo& file : table.List()) {
-    if (file.lane == Lane::kBulk) {
-      HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
-      HL_RETURN_IF_ERROR(WriteWholeFile(store, file, partial, staging, report));
-      continue;
-    }
+    if (file.lane == Lane::kBulk) continue;
     HL_RETURN_IF_ERROR(CheckFileName(file.name));  // checked again: a bad name would do harm here
     HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
     const size_t slash = file.name.find('/');
@@ -197,26 +271,92 @@ std::string DamageText(const MemberCheck& check, const RegionInfo& info) {
   return text;
 }
 
+// An image that was redone, and what it says.
+struct Prefix {
+  std::span<std::byte> image;
+  RegionInfo info;
+  MemberCheck check;
+  uint64_t last_seq = 0;
+};
+Result<Prefix> PrefixOf(std::span<std::byte> image, uint64_t known_acked, bool partial) {
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  MemberCheck check = CheckMember(image, info, known_acked);
+  if (!(partial ? check.readable() : check.sound())) return Corruption(DamageText(check, info));
+  HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
+  return Prefix{image, info, std::move(check), log.tail.seq};
+}
+
+bool ListsData(const FileTable& table, const std::vector<FileInfo>& wanted) {
+  const std::vector<FileInfo> listed = table.List();
+  return std::all_of(wanted.begin(), wanted.end(), [&](const FileInfo& file) {
+    return !HoldsData(file.name) ||
+           std::any_of(listed.begin(), listed.end(), [&](const FileInfo& each) {
+             return each.lane == Lane::kBulk && Whole(each) == Whole(file);
+           });
+  });
+}
+
+bool LackData(const std::vector<FileInfo>& missing) {
+  return std::any_of(missing.begin(), missing.end(),
+                     [](const FileInfo& file) { return HoldsData(file.name); });
+}
+
+// Copies the rest of the whole files from a replica in use. `*prefix` becomes a newer one, whose
+// image is `*owned`, once a file that it needs was dropped.
+Status Follow(const NewerImage& newer, uint64_t known_acked, bool partial, WholeFiles* whole,
+              Prefix* prefix, std::optional<RegionImage>* owned, std::vector<FileInfo>* missing) {
+  auto moved = std::chrono::steady_clock::now();
+  uint64_t arrived = 0;
+  for (int images = 0; LackData(*missing) && images < kMostImages;) {
+    HL_ASSIGN_OR_RETURN(RegionImage image, newer());
+    HL_ASSIGN_OR_RETURN(Prefix next, PrefixOf(image.bytes(), known_acked, partial));
+    const bool dropped = !ListsData(next.check.table, *missing);
+    if (dropped) {
+      *prefix = std::move(next);
+      *owned = std::move(image);
+      ++images;
+    }
+    const size_t before = missing->size();
+    HL_RETURN_IF_ERROR(whole->Copy(prefix->check.table, missing));
+    const auto now = std::chrono::steady_clock::now();
+    const uint64_t bytes = whole->Arrived(*missing);
+    if (dropped || missing->size() < before || std::exchange(arrived, bytes) != bytes) moved = now;
+    if (now - moved > kPatience) break;
+    if (LackData(*missing) && !dropped) std::this_thread::sleep_for(kPause);
+  }
+  return {};
+}
+
 }  // namespace
 
+bool HoldsData(const std::string& name) {
+  return name.ends_with(".sst") || name.ends_with(".blob");
+}
+
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
-                                 uint64_t known_acked, bool partial, const std::string& files) {
+                                 uint64_t known_acked, bool partial, const std::string& files,
+                                 const NewerImage& newer) {
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   if (target.empty()) return InvalidArgument("no directory named to export to");
   HL_RETURN_IF_ERROR(CheckTarget(target));
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
-  const MemberCheck check = CheckMember(image, info, known_acked);
-  if (!(partial ? check.readable() : check.sound())) return Corruption(DamageText(check, info));
-  HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
-  const FileTable& table = check.table;
-  ExportReport report;
-  report.last_seq = log.tail.seq;
-  report.damage = check.Damage(info);
+  HL_ASSIGN_OR_RETURN(Prefix prefix, PrefixOf(image, known_acked, partial));
   Staging staging(target + ".exporting-" + std::to_string(::getpid()));
   HL_RETURN_IF_ERROR(staging.Make());
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, StoreOf(files, info));
-  HL_RETURN_IF_ERROR(WriteFiles(image, info, table, store.get(), partial, &staging, &report));
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, StoreOf(files, prefix.info));
+  WholeFiles whole(store.get(), partial, &staging);
+  std::vector<FileInfo> missing;
+  HL_RETURN_IF_ERROR(whole.Copy(prefix.check.table, &missing));
+  std::optional<RegionImage> owned;
+  if (newer != nullptr && store != nullptr) {
+    HL_RETURN_IF_ERROR(Follow(newer, known_acked, partial, &whole, &prefix, &owned, &missing));
+  }
+  ExportReport report;
+  report.last_seq = prefix.last_seq;
+  report.damage = prefix.check.Damage(prefix.info);
+  HL_RETURN_IF_ERROR(whole.Finish(prefix.check.table, missing, &report));
+  HL_RETURN_IF_ERROR(
+      WriteLogFiles(prefix.image, prefix.info, prefix.check.table, &staging, &report));
   // rename(2) replaces an empty directory, and fails for anything else.
   if (::rename(staging.path().c_str(), target.c_str()) != 0)
     return FromErrno(errno, "rename into " + target);

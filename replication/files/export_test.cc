@@ -7,6 +7,9 @@
 #include <sstream>
 
 #include "gtest/gtest.h"
+#include "hyperloop/replication/inspect.h"
+#include "pool/file_store.h"
+#include "support/must.h"
 #include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
@@ -39,9 +42,80 @@ class Export : public testing::Test {
     return files;
   }
 
+  // Lists a whole file of these bytes, as the primary does before it is sent.
+  WholeFile List(const std::string& name, const std::string& bytes) {
+    FileChecksum checksum;
+    checksum.Add(bytes);
+    const WholeFile file{name, bytes.size(), checksum.value()};
+    EXPECT_OK(bench.lane->ListFile(file));
+    return file;
+  }
+  // The replica's store of whole files.
+  FileStore& Store() {
+    if (store == nullptr) {
+      EXPECT_OK(MakeDurableDirectory(base + "/files"));
+      store = Must(FileStore::Open(GroupDirectory(base + "/files", bench.region.info.group)));
+    }
+    return *store;
+  }
+  void Arrive(const WholeFile& file, const std::string& bytes) {
+    EXPECT_OK(Store().Write(file, 0, std::as_bytes(std::span(bytes))));
+  }
+  RegionImage Snapshot() {
+    const std::vector<std::byte> image = Image();
+    RegionImage copy = Must(RegionImage::Allocate(image.size()));
+    std::copy(image.begin(), image.end(), copy.bytes().begin());
+    return copy;
+  }
+
   std::string base;
   LaneBench bench;
+  std::unique_ptr<FileStore> store;
 };
+
+// The primary compacts a table away, and drops it at the replica, after the image was taken.
+TEST_F(Export, ALiveExportFollowsTheFilesThatItNeeds) {
+  const WholeFile kept = List("000007.sst", "kept"), gone = List("000008.sst", "gone");
+  Arrive(kept, "kept");
+  auto image = Image();
+  int newer = 0;
+  const auto report =
+      ExportFiles(image, base + "/a", 0, false, base + "/files", [&]() -> Result<RegionImage> {
+        if (++newer == 1) {
+          EXPECT_OK(bench.lane->Remove(gone.name));
+          Arrive(List("000009.sst", "merged"), "merged");
+        }
+        return Snapshot();
+      });
+  ASSERT_OK(report);
+  EXPECT_THAT(report->missing, testing::IsEmpty());
+  EXPECT_EQ(newer, 1);
+  FileModel expected = bench.model;
+  expected["000007.sst"] = "kept";
+  expected["000009.sst"] = "merged";
+  EXPECT_EQ(Read(base + "/a"), expected);
+  EXPECT_EQ(report->files, expected.size());
+}
+
+// A listed file is on its way, and the image that lists it stays good meanwhile.
+TEST_F(Export, ALiveExportWaitsForWhatIsOnItsWay) {
+  const WholeFile late = List("000007.sst", "late");
+  ASSERT_THAT(Must(Store().List()), testing::IsEmpty());
+  auto image = Image();
+  int newer = 0;
+  const auto report =
+      ExportFiles(image, base + "/a", 0, false, base + "/files", [&]() -> Result<RegionImage> {
+        if (++newer == 2) Arrive(late, "late");
+        List("00001" + std::to_string(newer) + ".sst", "of a newer image");
+        return Snapshot();
+      });
+  ASSERT_OK(report);
+  EXPECT_THAT(report->missing, testing::IsEmpty());
+  EXPECT_EQ(newer, 2);
+  FileModel expected = bench.model;
+  expected["000007.sst"] = "late";
+  EXPECT_EQ(Read(base + "/a"), expected);
+}
 
 TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
   ASSERT_OK(bench.lane->ListFile({"000007.sst", 100, 1}));

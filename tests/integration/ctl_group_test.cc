@@ -297,6 +297,21 @@ TEST_F(GroupCommandTest, ExportNamesFilesThatOnlyThePrimaryHas) {
   ExpectFiles(cluster_.folder() + "/export");
 }
 
+// A database is being taken into the group: first it holds nothing, then the name that becomes
+// CURRENT in the end.
+TEST_F(GroupCommandTest, AnExportOfNoDatabaseIsNoSuccess) {
+  ASSERT_OK(store_->Remove("CURRENT"));
+  ASSERT_OK(store_->Remove("000002.log"));
+  const CtlRun empty = Export(0, cluster_.folder() + "/export", /*live=*/true);
+  EXPECT_EQ(empty.exit_status, 3) << empty.err;
+  EXPECT_THAT(empty.err, HasSubstr("no whole database"));
+  Put("CURRENT.adopting", "MANIFEST-000001\n");
+  CloseStore();
+  const CtlRun begun = Export(0, cluster_.folder() + "/begun");
+  EXPECT_EQ(begun.exit_status, 3) << begun.err;
+  EXPECT_THAT(begun.err, HasSubstr("no whole database"));
+}
+
 TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {
   CloseStore();
   const auto dump = [this](const std::string& offset, const std::string& length, bool hex) {
