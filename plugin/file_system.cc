@@ -225,6 +225,7 @@ IOStatus HyperloopFileSystem::OpenWritable(const std::string& path, const FileOp
     return OpenLogLane(path, place, options, reopen, file, dbg);
   WarnIfOutside(path, place);
   if (place.file_class != FileClass::kListed) return OpenLocal(path, options, reopen, file, dbg);
+  if (target()->FileExists(path, IOOptions(), dbg).ok()) NoteOverwritten(place);
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = OpenLocal(path, options, reopen, &local, dbg);
   if (opened.ok()) {
@@ -290,6 +291,7 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
   }
   if (place.file_class != FileClass::kListed)
     return target()->NewRandomRWFile(path, options, file, dbg);
+  NoteOverwritten(place);
   std::unique_ptr<rocksdb::FSRandomRWFile> local;
   IOStatus opened = target()->NewRandomRWFile(path, options, &local, dbg);
   if (opened.ok())
@@ -337,6 +339,7 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
     if (status.ok()) status = file->Truncate(size, options, dbg);
     return status.ok() ? file->Close(options, dbg) : status;
   }
+  NoteOverwritten(place);
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
     return place.bound->Error(ListIfFile(*target(), *place.bound, path, place.name),
@@ -387,6 +390,7 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
     }
     NoteLogGone(source.name);
   }
+  NoteOverwritten(destination);
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;

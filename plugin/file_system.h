@@ -200,7 +200,13 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                                const std::string& directory) const;
   // Links `path` to the near file. False: it cannot be linked; the log says why.
   bool LinkNear(const std::string& group, const FileInfo& info, const std::string& path);
+  bool IsGarbage(BoundDirectory& bound, const std::string& path, const FileInfo& info) const;
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
+  // The program is about to change this file of the directory, if it is a table or blob file.
+  void NoteOverwritten(const Place& place);
+  // As TakeRequest::mend_local.
+  Status MendLocal(const std::string& directory, const WholeFile& file,
+                   const FetchWhole& fetch) const;
   Status FetchMissing(BoundDirectory& bound, const std::string& group,
                       const std::vector<FileInfo>& files, bool anew, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
@@ -250,6 +256,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   std::atomic<bool> warned_unclean_{false};
 
   // Guards what follows. It is never held during a call into a Store or another file system.
+  // Names of the files that were changed in place since the directory was bound.
+  mutable std::mutex overwritten_mutex_;  // guards overwritten_; locked after mutex_
+  std::set<std::string> overwritten_;
   mutable std::mutex mutex_;
   std::shared_ptr<BoundDirectory> bound_;
   rocksdb::FileLock* lock_ = nullptr;  // the lock of the bound directory

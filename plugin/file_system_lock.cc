@@ -6,6 +6,7 @@
 #include "hyperloop/replication/replica_files.h"
 #include "judge.h"
 #include "local_files.h"
+#include "mend.h"
 #include "pairing_file.h"
 #include "spoken_of.h"
 #include "status.h"
@@ -120,6 +121,9 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
                                          std::span<char> out) {
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
+  request.mend_local = [this, directory](const WholeFile& damaged, const FetchWhole& fetch) {
+    return MendLocal(directory, damaged, fetch);
+  };
   return Status::Ok();
 }
 
@@ -218,6 +222,10 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   std::lock_guard<std::mutex> lock(mutex_);
   bound_ = std::move(bound);
   names_of_group_.clear();
+  {
+    const std::lock_guard<std::mutex> overwritten(overwritten_mutex_);
+    overwritten_.clear();
+  }
   return Status::Ok();
 }
 
@@ -354,6 +362,51 @@ bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& inf
   return linked.ok();
 }
 
+// A file that the program changes in place differs from what is listed until it is listed anew.
+void HyperloopFileSystem::NoteOverwritten(const Place& place) {
+  if (place.file_class != FileClass::kListed || !IsTableOrBlob(place.name)) return;
+  const std::lock_guard<std::mutex> lock(overwritten_mutex_);
+  overwritten_.insert(place.name);
+}
+
+Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
+                                      const FetchWhole& fetch) const {
+  if (!IsTableOrBlob(file.name)) return NotSupported("only tables and blob files are mended");
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bound_ == nullptr || bound_->directory() != directory)
+      return Unavailable("the directory is being opened or closed");
+  }
+  HL_RETURN_IF_ERROR(BringBeside(*target(), directory, file.name, fetch));
+  const std::lock_guard<std::mutex> lock(overwritten_mutex_);
+  if (!overwritten_.contains(file.name)) return PutInPlace(*target(), directory, file.name);
+  RemoveBeside(*target(), directory, file.name);
+  return Busy("the program changed it itself since the database was opened");
+}
+
+// Whether a file of the listed size has other bytes, as far as that can be told without reading all
+// of it: it does not end as RocksDB's files do, and ends with zeros or begins otherwise than a
+// replica's file. Layers above this one may encrypt files, whose ends say nothing then.
+bool HyperloopFileSystem::IsGarbage(BoundDirectory& bound, const std::string& path,
+                                    const FileInfo& info) const {
+  if (!IsTableOrBlob(info.name) || info.size == 0) return false;
+  const Result<ReadAt> read = OpenReader(*target(), path);
+  if (!read.ok()) return false;
+  const Result<FileEnd> end = EndOf(*read, info.size);
+  if (!end.ok() || *end == FileEnd::kFinished) return false;
+  if (*end == FileEnd::kZeros) return true;
+  bool differs = false;
+  const auto compare = [&](std::span<const char> bytes) {
+    std::vector<char> local(bytes.size());
+    const Result<uint64_t> got = (*read)(0, local);
+    differs =
+        !got.ok() || *got != bytes.size() || !std::equal(local.begin(), local.end(), bytes.begin());
+    return Aborted("only the beginning is compared");
+  };
+  bound.store().Fetch({info.name, info.size, info.checksum}, compare).IgnoreError();
+  return differs;
+}
+
 // Writes to `path` what a replica holds of the file. kNotFound: no replica holds it.
 Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& info,
                                       const std::string& path) {
@@ -390,12 +443,18 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     const std::string path = bound.directory() + "/" + info.name;
     bool exists = false;
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
-    if (present) continue;
+    const bool garbage = present && !anew && IsGarbage(bound, path, info);
+    if (present && !garbage) continue;
     const std::string fresh = path + std::string(kNewSuffix);
     const bool near = LinkNear(group, info, fresh);
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it =
         got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
+    if (garbage && !got.ok()) {
+      log_->Write(LogLevel::kWarn,
+                  path + " does not hold what the group lists, and " + got.message());
+      continue;  // RocksDB says what it makes of it
+    }
     if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
       return got.WithContext("cannot bring " + info.name + " from a replica");
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));

@@ -324,10 +324,12 @@ Result<bool> OnlyZerosFollow(FileSystem& fs, const std::string& path, uint64_t o
 }
 
 SetAside::SetAside(FileSystem& fs, const std::string& directory, uint64_t generation)
+    : SetAside(fs, directory, "epoch-" + std::to_string(generation)) {}
+
+SetAside::SetAside(FileSystem& fs, const std::string& directory, const std::string& place)
     : fs_(fs),
       directory_(directory),
-      path_(directory + "/" + std::string(kSetAsideName) + "/epoch-" + std::to_string(generation)) {
-}
+      path_(directory + "/" + std::string(kSetAsideName) + "/" + place) {}
 
 // A group that was made anew counts its epochs from 1 again, so files already set aside are kept.
 Result<std::string> SetAside::PlaceFor(const std::string& name) {
@@ -344,6 +346,17 @@ Result<std::string> SetAside::PlaceFor(const std::string& name) {
 Status SetAside::Keep(const std::string& name) {
   HL_ASSIGN_OR_RETURN(const std::string place, PlaceFor(name));
   HL_RETURN_IF_ERROR(RenameOver(fs_, directory_ + "/" + name, path_ + "/" + place));
+  names_.push_back(place);
+  return Status::Ok();
+}
+
+Status SetAside::KeepLinked(const std::string& name) {
+  HL_ASSIGN_OR_RETURN(const std::string place, PlaceFor(name));
+  const IOStatus linked =
+      fs_.LinkFile(directory_ + "/" + name, path_ + "/" + place, IOOptions(), nullptr);
+  if (linked.IsNotFound() || linked.IsPathNotFound())
+    return NotFound("there is no " + directory_ + "/" + name);
+  if (!linked.ok()) return Keep(name);
   names_.push_back(place);
   return Status::Ok();
 }

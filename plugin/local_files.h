@@ -80,8 +80,13 @@ class SetAside {
  public:
   // `generation`: the epoch of the taking.
   SetAside(rocksdb::FileSystem& fs, const std::string& directory, uint64_t generation);
+  // `place`: another name than that of an epoch.
+  SetAside(rocksdb::FileSystem& fs, const std::string& directory, const std::string& place);
   // Moves the file `name` of the directory there.
   Status Keep(const std::string& name);
+  // Gives the file `name` another name there, so that it is at no moment missing where it is. Moves
+  // it if the file system has no hard links.
+  Status KeepLinked(const std::string& name);
   // Copies the bytes of the file `name` from `offset` to its end there.
   Status KeepTail(const std::string& name, uint64_t offset);
   const std::string& path() const { return path_; }

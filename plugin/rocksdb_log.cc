@@ -15,6 +15,11 @@ namespace {
 constexpr uint64_t kBlock = 32768;
 constexpr size_t kHeader = 7;             // crc, length, type
 constexpr size_t kRecyclableHeader = 11;  // and the log's number
+// The last eight bytes of a table, of each format, and the first four of a blob file's footer.
+constexpr uint64_t kTableMagics[] = {0x88e241b785f4cff7, 0xdb4775248b80fb57, 0x8242229663bf9564,
+                                     0x4f3418eb7a8f13b8, 0x926789d0c5f17873};
+constexpr uint32_t kBlobMagic = 2395959;
+constexpr size_t kBlobFooter = 32;
 constexpr uint8_t kRecyclableFull = 5, kRecyclableLast = 8, kSetCompression = 9;
 
 struct Physical {
@@ -323,6 +328,24 @@ Result<ManifestContent> ParseManifest(const ReadAt& read) {
                           " is not known");
     }
   }
+}
+
+Result<FileEnd> EndOf(const ReadAt& read, uint64_t size) {
+  std::array<char, kBlobFooter> end{};
+  const uint64_t length = std::min<uint64_t>(size, end.size());
+  HL_ASSIGN_OR_RETURN(const uint64_t got, read(size - length, std::span(end).first(length)));
+  if (got != length) return Corruption("the file ends early");
+  const std::string_view bytes(end.data(), length);
+  if (length == kBlobFooter && Fixed32(bytes) == kBlobMagic) return FileEnd::kFinished;
+  if (length >= 8) {
+    const std::string_view last = bytes.substr(length - 8);
+    const uint64_t magic = Fixed32(last) | uint64_t{Fixed32(last.substr(4))} << 32;
+    if (std::find(std::begin(kTableMagics), std::end(kTableMagics), magic) !=
+        std::end(kTableMagics))
+      return FileEnd::kFinished;
+  }
+  const bool zeros = bytes.find_first_not_of('\0') == std::string_view::npos;
+  return zeros ? FileEnd::kZeros : FileEnd::kOther;
 }
 
 }  // namespace hyperloop::plugin

@@ -37,4 +37,9 @@ struct ManifestContent {
 // kNotSupported: the MANIFEST holds something that this build does not know, or it does not parse.
 Result<ManifestContent> ParseManifest(const ReadAt& read);
 
+// How a table or blob file of so many bytes ends: as RocksDB finishes such files, with zeros, or
+// otherwise, as an encrypted one does.
+enum class FileEnd : uint8_t { kFinished, kZeros, kOther };
+Result<FileEnd> EndOf(const ReadAt& read, uint64_t size);
+
 }  // namespace hyperloop::plugin

@@ -33,6 +33,7 @@ class FakeStore final : public Store {
     }
     group_->directory_ = request.directory;
     group_->held_ = true;
+    group_->mend_local_ = request.mend_local;
     taken_ = true;
     *result = {group_->pairing_, epoch_, FilesLocked()};
     return Status::Ok();
@@ -106,8 +107,15 @@ class FakeStore final : public Store {
     });
   }
   Status Fetch(const WholeFile& file,
-               const std::function<Status(std::span<const char>)>&) override {
-    return NotFound("no replica holds " + file.name);
+               const std::function<Status(std::span<const char>)>& sink) override {
+    std::string bytes;
+    {
+      const std::lock_guard<std::mutex> lock(group_->mutex_);
+      const auto held = group_->replicas_hold_.find(file);
+      if (held == group_->replicas_hold_.end()) return NotFound("no replica holds " + file.name);
+      bytes = held->second;
+    }
+    return sink(bytes);
   }
   Status AwaitFiles(Holders holders) override {
     return Do("await files", [&] {
@@ -165,6 +173,7 @@ class FakeStore final : public Store {
       ++store_.group_->calls_["held"];
       return store_.group_->all_held_;
     }
+    bool Scarce(const WholeFile&) const override { return store_.group_->all_scarce_; }
     GroupRoom Room() const override {
       const uint64_t extents = store_.group_->extents_;
       return {1 << 20, (extents - 5) << 20, (extents - 4) << 20, 4080};
@@ -372,6 +381,20 @@ void FakeGroup::SetMedia(rnic::Media media) {
 void FakeGroup::SayThatAllIsHeld() {
   std::lock_guard<std::mutex> lock(mutex_);
   all_held_ = true;
+}
+
+void FakeGroup::SayThatAllIsScarce(bool scarce) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  all_scarce_ = scarce;
+}
+
+void FakeGroup::Hold(const WholeFile& file, const std::string& bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  replicas_hold_[file] = bytes;
+}
+
+Status FakeGroup::MendLocal(const WholeFile& file, const std::string& bytes) {
+  return mend_local_(file, [&](const auto& sink) { return sink(bytes); });
 }
 
 void FakeGroup::SetExtents(uint64_t extents) {

@@ -62,6 +62,13 @@ class FakeGroup {
   void Unlist(const std::string& name);
   // From now on the replicas say that they hold every file. They still give none.
   void SayThatAllIsHeld();
+  // The taking removes a replica, and those that stay do not hold the files.
+  void SayThatAllIsScarce(bool scarce = true);
+  // The replicas give these bytes for the file.
+  void Hold(const WholeFile& file, const std::string& bytes);
+  // The Store that was taken last has the directory's file mended with these bytes, as a lane does
+  // that finds it damaged.
+  Status MendLocal(const WholeFile& file, const std::string& bytes);
 
  private:
   friend class FakeStore;
@@ -80,6 +87,9 @@ class FakeGroup {
   Code link_code_ = Code::kUnavailable;
   uint64_t extents_ = 1024;
   bool all_held_ = false;
+  bool all_scarce_ = false;
+  std::map<WholeFile, std::string> replicas_hold_;
+  std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   rnic::Media media_ = rnic::Media::kFile;
   std::vector<Fault> faults_;
   std::map<std::string, int> calls_;

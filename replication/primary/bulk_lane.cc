@@ -6,6 +6,7 @@
 #include "common/background_thread.h"
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
+#include "primary/held_files.h"
 
 namespace hyperloop {
 namespace {
@@ -33,8 +34,24 @@ bool IsOfFile(Code code) {
 
 BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
                    std::shared_ptr<Log> log)
-    : read_local_(std::move(read_local)), options_(options), log_(std::move(log)) {
+    : read_local_(std::move(read_local)),
+      options_(std::move(options)),
+      log_(std::move(log)),
+      scrub_({[this] {
+                const std::lock_guard lock(mutex_);
+                return ListedLocked();
+              },
+              read_local_, [this](const WholeFile& file) { Mend(file).IgnoreError(); }}) {
   for (std::string& name : names) Add(std::move(name));
+  if (options_.mend_local == nullptr) return;
+  scrubber_ = std::make_unique<PeriodicThread>(
+      "hl-scrub",
+      [this, yields = false]() mutable {
+        if (!std::exchange(yields, true)) YieldToOtherThreads();
+        scrub_.Tick();
+        return options_.scrub_tick;
+      },
+      options_.avoid_cpu);
 }
 
 void BulkLane::Add(std::string name) {
@@ -54,8 +71,10 @@ size_t BulkLane::size() const {
 }
 
 BulkLane::~BulkLane() {
+  if (scrubber_ != nullptr) scrubber_->RequestStop();
   for (const auto& replica : replicas_) replica->thread->RequestStop();
   for (const auto& replica : replicas_) replica->thread.reset();
+  scrubber_.reset();
 }
 
 void BulkLane::WakeAll() {
@@ -237,7 +256,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
   if (replica.connect == nullptr) return {};
   if (replica.generation != generation_ || replica.target == nullptr || !replica.known) {
     replica.generation = generation_;
-    return {Action::kConnect, {}, 0, replica.connect, {}};
+    return {Action::kConnect, {}, 0, replica.connect, false, {}};
   }
   std::erase_if(replica.refused, [&](const auto& each) {
     const bool held = replica.held.contains(each.first);
@@ -247,7 +266,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
   if (step.action == Action::kNone) step = NextSendLocked(replica);
   if (step.action != Action::kNone) return step;
   const auto now = Clock::now();
-  if (now - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr, {}};
+  if (now - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr, false, {}};
   step.pause = options_.list_again;
   for (const auto& [file, refusal] : replica.refused) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(refusal.again - now);
@@ -266,11 +285,11 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
   };
   const auto held = std::find_if(replica.held.begin(), replica.held.end(), to_drop);
   if (held != replica.held.end())
-    return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr, {}};
+    return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr, false, {}};
   const auto part = std::find_if(replica.received.begin(), replica.received.end(),
                                  [&](const auto& each) { return to_drop(each.first); });
   if (part != replica.received.end())
-    return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr, {}};
+    return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr, false, {}};
   return {};
 }
 
@@ -278,19 +297,25 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
 BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
   const auto now = Clock::now();
   const WholeFile* chosen = nullptr;
+  bool again = false;
   for (const auto& [name, file] : listed_) {
     if (replica.held.contains(file)) continue;
     const auto refused = replica.refused.find(file);
     if (refused != replica.refused.end()) {
-      if (chosen == nullptr && now >= refused->second.again) chosen = &file;
+      if (chosen == nullptr && now >= refused->second.again) {
+        chosen = &file;
+        again = true;
+      }
       continue;
     }
     chosen = &file;
+    again = false;
     break;
   }
   if (chosen == nullptr) return {};
   const auto begun = replica.received.find(*chosen);
-  return {Action::kSend, *chosen, begun == replica.received.end() ? 0 : begun->second, nullptr, {}};
+  const uint64_t offset = begun == replica.received.end() ? 0 : begun->second;
+  return {Action::kSend, *chosen, offset, nullptr, again, {}};
 }
 
 Status BulkLane::Do(Replica& replica, const Step& step) {
@@ -391,6 +416,60 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
                                     "; going on with the other files, and trying this one again"));
 }
 
+Result<bool> BulkLane::IsLocalSound(const WholeFile& file) const {
+  std::vector<char> buffer(options_.piece);
+  FileChecksum checksum;
+  uint64_t at = 0;
+  while (true) {
+    const Result<uint64_t> got = read_local_(file.name, at, buffer);
+    if (!got.ok())
+      return got.status().code() == Code::kNotFound ? Result<bool>(got.status()) : false;
+    if (*got == 0) return at == file.size && checksum.value() == file.checksum;
+    checksum.Add(std::span(buffer).first(*got));
+    at += *got;
+  }
+}
+
+std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
+  const std::lock_guard lock(mutex_);
+  std::vector<BulkConnect> holders;
+  for (const auto& replica : replicas_) {
+    if (replica->connect != nullptr && replica->known && replica->held.contains(file))
+      holders.push_back(replica->connect);
+  }
+  return holders;
+}
+
+// A file that is gone is not mended: RocksDB may have deleted it, and the list not changed yet.
+Status BulkLane::Mend(const WholeFile& file) {
+  const std::lock_guard one(mend_mutex_);
+  HL_ASSIGN_OR_RETURN(const bool sound, IsLocalSound(file));
+  if (sound) return {};
+  std::vector<BulkConnect> holders = HoldersOf(file);
+  const size_t tries = holders.size();
+  HeldFiles held(std::move(holders));
+  Status mended = NotFound("no replica within reach holds it");
+  for (size_t i = 0; i < tries && !mended.ok(); ++i) {
+    mended = options_.mend_local(file, [&](const HeldFiles::Sink& sink) -> Status {
+      HL_RETURN_IF_ERROR(held.Fetch(file, sink));
+      const std::lock_guard lock(mutex_);
+      return IsListedLocked(file) ? Status() : NotFound("it was dropped");
+    });
+    if (mended.code() != Code::kCorruption) break;  // another one may have it sound
+  }
+  const std::string text =
+      Text("the primary's own file ", file.name, " (", file.size, " B) is damaged");
+  if (log_ != nullptr && (mended.ok() || told_.insert(file).second)) {
+    log_->Write(LogLevel::kError,
+                mended.ok() ? Text(text,
+                                   "; it was set aside, and a replica's sound bytes took its "
+                                   "place; whoever has it open reads the damaged one until "
+                                   "the database is opened again")
+                            : Text(text, ", and cannot be mended: ", mended.message()));
+  }
+  return mended.ok() ? Status() : Corruption(Text(text, "; ", mended.message()));
+}
+
 Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
   replica.buffer.resize(options_.piece);
@@ -413,6 +492,11 @@ Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& 
 
 Status BulkLane::Send(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
+  if (step.again && options_.mend_local != nullptr) {
+    const Status sound = Mend(file);
+    replica.local_fault = !sound.ok();
+    HL_RETURN_IF_ERROR(sound);
+  }
   const Result<std::span<const char>> read = ReadPiece(replica, step);
   replica.local_fault = !read.ok();
   HL_RETURN_IF_ERROR(read.status());

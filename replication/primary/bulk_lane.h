@@ -10,9 +10,11 @@
 // the lane forgets it and asks the replica again. A lane that has nothing to send asks again from
 // time to time, because a replica sets files aside that it finds damaged.
 //
-// A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a file
-// that cannot be sent or dropped, because the local file is damaged for instance; it holds up no
-// other file, and is tried again after a pause when nothing else is to do.
+// A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a
+// file that cannot be sent or dropped, because the local file is damaged for instance; it holds up
+// no other file, and is tried again after a pause when nothing else is to do. If the local file is
+// damaged then, it is first mended with the bytes of a replica that holds it. The lane also reads
+// all local files again from time to time (LocalScrub), and mends those that are damaged.
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -38,6 +40,7 @@
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/whole_file.h"
 #include "primary/bulk_target.h"
+#include "primary/local_scrub.h"
 #include "primary/periodic_thread.h"
 
 namespace hyperloop {
@@ -51,6 +54,9 @@ class BulkLane {
     size_t piece = 256u << 10;                     // the most bytes that are sent at once
     int avoid_cpu = -1;                            // as in PeriodicThread
     std::chrono::milliseconds list_again{60'000};  // an idle lane asks so often what is held
+    std::chrono::milliseconds scrub_tick{1000};    // between two calls of LocalScrub::Tick
+    // As TakeRequest::mend_local; null: nothing is read again or mended.
+    std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
   };
 
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
@@ -122,6 +128,7 @@ class BulkLane {
     WholeFile file;
     uint64_t offset = 0;
     BulkConnect connect;
+    bool again = false;                 // the file was refused before
     std::chrono::milliseconds pause{};  // until the next step, if there is nothing to do now
   };
 
@@ -142,7 +149,13 @@ class BulkLane {
   void ListAgain(Replica& replica);
   static void NoteLocked(Replica& replica, const std::vector<StoredFile>& files);
   Status Send(Replica& replica, const Step& step);
-  // Reads the local bytes that are sent next. Fewer than asked for: the file was taken off the list.
+  // Makes the local file sound if it is damaged. kNotFound: no replica that answers holds it.
+  Status Mend(const WholeFile& file);
+  Result<bool> IsLocalSound(const WholeFile& file) const;
+  // How to reach the replicas that are known to hold the file.
+  std::vector<BulkConnect> HoldersOf(const WholeFile& file);
+  // Reads the local bytes that are sent next. Fewer than asked for: the file is not listed any
+  // more.
   Result<std::span<const char>> ReadPiece(Replica& replica, const Step& step);
   Status Drop(Replica& replica, const Step& step);
   // What a replica lacks of some files that are still listed.
@@ -169,6 +182,11 @@ class BulkLane {
   uint64_t generation_ = 0;
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
+
+  std::mutex mend_mutex_;     // held while a file is mended; locked before mutex_
+  std::set<WholeFile> told_;  // which could not be mended, and the log says so; guarded by it
+  LocalScrub scrub_;          // used by scrubber_ only
+  std::unique_ptr<PeriodicThread> scrubber_;  // null: nothing is mended
 };
 
 }  // namespace hyperloop

@@ -101,6 +101,7 @@ class FakeReplica {
       return store_->Write(file, offset, std::as_bytes(bytes));
     }
     Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
+      HL_RETURN_IF_ERROR(replica_.Next());
       return store_->Read(file, offset, std::as_writable_bytes(out));
     }
     Status Drop(const WholeFile& file) override {
@@ -181,7 +182,11 @@ class BulkLaneTest : public ::testing::Test {
         [this](const std::string& name, uint64_t offset, std::span<char> out) {
           return ReadLocal(name, offset, out);
         },
-        BulkLane::Options{.piece = kPiece, .list_again = list_again_}, nullptr);
+        BulkLane::Options{.piece = kPiece,
+                          .list_again = list_again_,
+                          .scrub_tick = scrub_tick_,
+                          .mend_local = mend_local_},
+        nullptr);
   }
   void Aim() {
     std::vector<BulkLane::Target> targets;
@@ -243,7 +248,28 @@ class BulkLaneTest : public ::testing::Test {
   }
 
   std::string base_;
-  milliseconds list_again_ = seconds(3600);
+  // Mends the local files in memory from now on.
+  void UseMending() {
+    lane_.reset();
+    mend_local_ = [this](const WholeFile& file, const FetchWhole& fetch) -> Status {
+      std::string bytes;
+      HL_RETURN_IF_ERROR(fetch([&](std::span<const char> piece) -> Status {
+        bytes.append(piece.data(), piece.size());
+        return {};
+      }));
+      const std::lock_guard lock(mutex_);
+      local_[file.name] = bytes;
+      return {};
+    };
+    Begin();
+  }
+  std::string Local(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return local_[name];
+  }
+
+  milliseconds list_again_ = seconds(3600), scrub_tick_ = seconds(3600);
+  std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
@@ -383,6 +409,44 @@ TEST_F(BulkLaneTest, AFileThatCannotBeSentHoldsUpNoOther) {
   Make("000009.sst", "bytes");
   ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
   for (const auto& each : replicas_) EXPECT_EQ(each->Finished().size(), 4u);
+}
+
+// A replica was refilled, and the primary's own table has rotted meanwhile.
+TEST_F(BulkLaneTest, ADamagedLocalFileIsMendedFromAReplicaThatHoldsIt) {
+  UseMending();
+  const WholeFile table = Make("000007.sst", "as listed");
+  List(table);
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  std::filesystem::remove_all(base_ + "/replica1");
+  Make("000007.sst", "otherwise");
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  EXPECT_EQ(Local("000007.sst"), "as listed");
+  EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
+}
+
+TEST_F(BulkLaneTest, WhatNoReplicaHoldsSoundIsNotMended) {
+  UseMending();
+  const WholeFile table = Make("000007.sst", "as listed"), sound = Make("000008.sst", "sound");
+  Make("000007.sst", "otherwise");
+  List(table);
+  List(sound);
+  Aim();
+  EXPECT_THAT(AwaitRefusal("no replica within reach"),
+              StatusIs(Code::kUnavailable, AllOf(HasSubstr("000007.sst"), HasSubstr("damaged"))));
+  EXPECT_EQ(Local("000007.sst"), "otherwise");
+}
+
+// Every replica holds the table, so that nothing is sent.
+TEST_F(BulkLaneTest, ALocalFileThatRotsIsFoundAndMended) {
+  scrub_tick_ = milliseconds(1);
+  UseMending();
+  List(Make("000007.sst", "as listed"));
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  Make("000007.sst", "otherwise");
+  EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == "as listed"; }));
 }
 
 TEST_F(BulkLaneTest, AFileThatAReplicaDoesNotDropHoldsUpNoOther) {

@@ -29,6 +29,7 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   for (const auto& replica : replicas_) names.push_back(replica->name());
   BulkLane::Options options;
   options.avoid_cpu = PinnedCpu(*device_);
+  options.mend_local = request.mend_local;
   {
     const std::lock_guard lock(held_mutex_);
     held_ = std::make_unique<HeldFiles>(BulkConnections(), kPauseFactor * options_.ack_timeout);

@@ -95,8 +95,14 @@ class GroupFiles {
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const = 0;
   // Whether a replica within reach holds this file, so that Store::Fetch can bring it.
   virtual bool Held(const WholeFile& file) const = 0;
+  // Whether the taking removes a replica, and fewer than half of those that stay are known to hold
+  // this file: then a majority of them might have none that holds it.
+  virtual bool Scarce(const WholeFile&) const { return false; }
   virtual GroupRoom Room() const = 0;
 };
+
+// Gives `sink` the bytes of a whole file in order. kCorruption: they were not the file's.
+using FetchWhole = std::function<Status(const std::function<Status(std::span<const char>)>& sink)>;
 
 struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
@@ -114,6 +120,10 @@ struct TakeRequest {
   // file is shipped.
   std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
       read_local = nullptr;
+  // Puts the bytes that `fetch` gives in the place of a listed file of the directory that is
+  // damaged, and sets aside what was there. Called as read_local is, for one file at a time. Null:
+  // nothing is mended.
+  std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
 };
 
 struct TakeResult {

@@ -1,0 +1,77 @@
+// A table of the directory that rotted is replaced with the bytes of a replica.
+#include <filesystem>
+#include <fstream>
+
+#include "local_files.h"
+#include "support/must.h"
+#include "support/status_matchers.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::plugin::testing {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+class MendTest : public DatabaseTest {
+ protected:
+  // Makes a table, and damages one byte of it. The database stays open.
+  void MakeRottenTable() {
+    ASSERT_OK(Open(MakeOptions()));
+    Put("key", "value");
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+    name_ = LocalNames(".sst").at(0);
+    path_ = directory_ + "/" + name_;
+    sound_ = ReadLocal(path_);
+    file_ = Must(Describe(*rocksdb::FileSystem::Default(), path_, name_));
+    rotten_ = sound_;
+    rotten_[rotten_.size() / 2] = static_cast<char>(rotten_[rotten_.size() / 2] ^ 1);
+    std::ofstream(path_, std::ios::binary) << rotten_;
+  }
+  std::string Aside() const { return directory_ + "/hyperloop-set-aside/damaged/" + name_; }
+
+  std::string name_, path_, sound_, rotten_;
+  WholeFile file_;
+};
+
+TEST_F(MendTest, TheDamagedTableIsSetAsideAndTheSoundOneTakesItsPlace) {
+  ASSERT_NO_FATAL_FAILURE(MakeRottenTable());
+  ASSERT_OK(group_->MendLocal(file_, sound_));
+  EXPECT_EQ(ReadLocal(path_), sound_);
+  EXPECT_EQ(ReadLocal(Aside()), rotten_);
+  Reopen(MakeOptions());
+  EXPECT_EQ(Get("key"), "value");
+}
+
+// Ingestion does: until the new bytes are listed, the listed ones are the former.
+TEST_F(MendTest, ATableThatTheProgramChangesItselfIsNotMended) {
+  ASSERT_NO_FATAL_FAILURE(MakeRottenTable());
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
+  ASSERT_OK(fs_->NewRandomRWFile(path_, rocksdb::FileOptions(), &file, nullptr));
+  EXPECT_THAT(group_->MendLocal(file_, sound_), StatusIs(Code::kBusy));
+  EXPECT_EQ(ReadLocal(path_), rotten_);
+  EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
+  EXPECT_THAT(LocalNames(".hyperloop-new"), ::testing::IsEmpty());
+}
+
+// A power failure may leave a file of the right size that holds zeros or something else.
+TEST_F(MendTest, AnOpeningFindsGarbageOfTheRightSize) {
+  ASSERT_NO_FATAL_FAILURE(MakeRottenTable());
+  for (const char byte : {'\0', 'x'}) {
+    Close();
+    group_->Hold(file_, sound_);
+    std::ofstream(path_, std::ios::binary) << std::string(sound_.size(), byte);
+    ASSERT_OK(Open(MakeOptions()));
+    EXPECT_EQ(Get("key"), "value");
+    EXPECT_EQ(ReadLocal(path_), sound_);
+  }
+}
+
+TEST_F(MendTest, ATableThatIsGoneStaysGone) {
+  ASSERT_NO_FATAL_FAILURE(MakeRottenTable());
+  stdfs::remove(path_);
+  EXPECT_THAT(group_->MendLocal(file_, sound_), StatusIs(Code::kNotFound));
+  EXPECT_FALSE(stdfs::exists(path_));
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin::testing
