@@ -45,6 +45,7 @@ class Judge {
     HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
     if (!lost.empty())
       return RefuseHistory("holds what was acknowledged, and its group has lost", lost);
+    if (!scarce_.empty()) return RefuseRemoval();
     return missing_.empty() ? Status::Ok() : RefuseMissing();
   }
 
@@ -53,6 +54,7 @@ class Judge {
   Status FindMissing() {
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed, NeededFiles(group_));
     for (const FileInfo& info : needed) {
+      if (group_.Scarce({info.name, info.size, info.checksum})) scarce_.push_back(info.name);
       const Result<uint64_t> size = SizeOf(fs_, Path(info.name));
       const bool as_listed = size.ok() && *size == info.size;
       if (!as_listed && group_.Held({info.name, info.size, info.checksum})) continue;
@@ -201,6 +203,16 @@ class Judge {
     return InvalidArgument(text + "; " + KeepDirectory());
   }
 
+  Status RefuseRemoval() const {
+    return InvalidArgument(
+        "no replica is removed now, because fewer than half of those that would stay hold these "
+        "files of the database: " +
+        Enumerate(scarce_) +
+        ". Nothing was changed. Open the database without remove_replica, with the replica listed "
+        "and running, until the log says that another one holds all files of the database again; "
+        "if the replica is lost, hyperloopctl promote --force goes on without it");
+  }
+
   Status RefuseUnfinished() const {
     return InvalidArgument(
         "taking a database into this group was cut short. Nothing was changed now. Two ways out: "
@@ -227,6 +239,7 @@ class Judge {
   std::map<std::string, FileInfo> files_;
   std::string manifest_;              // the one that the group's CURRENT names
   std::vector<std::string> missing_;  // for the message
+  std::vector<std::string> scarce_;   // as GroupFiles::Scarce
   std::string to_move_;  // the file that the user may move away to keep what the group holds
 };
 

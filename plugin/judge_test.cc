@@ -222,6 +222,20 @@ TEST_F(JudgeTest, NoRoomForWhatTheDirectoryLacksIsRefused) {
 
 // A replica on this machine, whose directory of files has the tables that the directory lost. There
 // is room for nothing that is copied.
+// Those that stay have not been sent the tables yet.
+TEST_F(JudgeTest, NoReplicaIsRemovedWhileTooFewHoldTheTables) {
+  Make();
+  group_->SayThatAllIsScarce();
+  const auto before = LocalFilesNow();
+  const Status refused = OpenWith(MakeStoreOptions());
+  EXPECT_THAT(refused.ToString(), AllOf(HasSubstr("no replica is removed now"), HasSubstr(".sst"),
+                                        HasSubstr("without remove_replica")));
+  EXPECT_EQ(LocalFilesNow(), before);
+  group_->SayThatAllIsScarce(false);
+  ASSERT_OK(OpenWith(MakeStoreOptions()));
+  EXPECT_EQ(Get("table"), "1");
+}
+
 class NearReplicaTest : public JudgeTest {
  protected:
   ~NearReplicaTest() override { stdfs::remove_all(elsewhere_); }

@@ -53,6 +53,16 @@ HeldFiles::Replica* HeldFiles::HolderOf(const WholeFile& file, std::span<Replica
 
 bool HeldFiles::Holds(const WholeFile& file) { return HolderOf(file, {}) != nullptr; }
 
+bool HeldFiles::FewHold(const WholeFile& file) {
+  size_t holders = 0;
+  for (Replica& replica : replicas_) {
+    const bool asked = !replica.error.ok() && Clock::now() - replica.failed < pause_;
+    if (replica.target == nullptr && !asked) Ask(replica);
+    holders += replica.held.contains(file) ? 1 : 0;
+  }
+  return 2 * holders < replicas_.size();
+}
+
 Status HeldFiles::NobodyHolds(const WholeFile& file) const {
   const std::string nobody = "no replica within reach holds \"" + file.name + "\"";
   for (const Replica& each : replicas_)

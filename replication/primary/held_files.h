@@ -28,6 +28,9 @@ class HeldFiles {
 
   // Whether a replica that has answered holds `file`.
   bool Holds(const WholeFile& file);
+  // Whether fewer than half of all replicas are known to hold `file`. Asks those that have not
+  // answered.
+  bool FewHold(const WholeFile& file);
   // Gives `sink` the file's bytes in order. kNotFound: all replicas have answered, and none holds
   // the file. kUnavailable: no replica that has answered holds it, and at least one has not
   // answered. kCorruption: the bytes that `sink` got are not the file's; another call tries other

@@ -98,6 +98,21 @@ TEST_F(HeldFilesTest, NobodyElseIsAskedOnceAReplicaHoldsTheFile) {
   EXPECT_EQ(second_.dials, 0);
 }
 
+TEST_F(HeldFilesTest, HalfOfTheReplicasAreNotFew) {
+  const WholeFile table = first_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  EXPECT_FALSE(held.FewHold(table));
+  EXPECT_TRUE(held.FewHold(FileOf("000008.sst", "another")));
+  std::vector<BulkConnect> three = Connects();
+  AskedReplica third;
+  three.push_back(third.connect());
+  third.reach = Unavailable("nobody answers");
+  HeldFiles of_three(std::move(three));
+  EXPECT_TRUE(of_three.FewHold(table)) << "what does not answer holds nothing";
+  EXPECT_TRUE(of_three.FewHold(table));
+  EXPECT_EQ(third.dials, 1);
+}
+
 TEST_F(HeldFilesTest, AReplicaThatDoesNotAnswerIsNotAskedForEachFile) {
   first_.reach = Unavailable("nobody answers");
   const WholeFile table = second_.Hold("000007.sst", "the bytes");

@@ -216,8 +216,13 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
   if (!request.judge) return {};
   HeldFiles held(BulkConnections());
-  return request.judge(ImageFiles(image, info, std::move(table),
-                                  [&](const WholeFile& file) { return held.Holds(file); }));
+  const auto holds = [&](const WholeFile& file) { return held.Holds(file); };
+  // After that only these replicas decide, and the one that leaves is not asked any more.
+  const bool removes = !options_.remove_replica.empty() &&
+                       plan.recorded.Has(options_.remove_replica) &&
+                       !plan.configuration.Has(options_.remove_replica);
+  const auto scarce = [&](const WholeFile& file) { return removes && held.FewHold(file); };
+  return request.judge(ImageFiles(image, info, std::move(table), holds, scarce));
 }
 
 Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,

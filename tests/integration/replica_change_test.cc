@@ -112,6 +112,23 @@ TEST_F(ReplicaChangeTest, ARemovedReplicaIsNeitherNeededNorBelieved) {
   ExpectServes(continuing);
 }
 
+// The one that would leave is the last that holds them.
+TEST_F(ReplicaChangeTest, NoReplicaIsRemovedWhileTheOthersLackTheTables) {
+  ASSERT_OK(cluster_.AddReplica());
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(Options()));
+  for (const uint32_t i : {0u, 1u}) {
+    cluster_.KillReplica(i);
+    fs::remove_all(FilesOfReplica(i));
+  }
+  ASSERT_OK(cluster_.Restart());
+  StoreOptions fewer = Options();
+  fewer.replicas.pop_back();
+  fewer.remove_replica = cluster_.endpoint(2);
+  EXPECT_THAT(Refusal(fewer), AllOf(HasSubstr("no replica is removed now"), HasSubstr(".sst")));
+  ASSERT_NO_FATAL_FAILURE(ExpectServes(Options()));  // it sends them the tables
+  ExpectServes(fewer);
+}
+
 // hyperloopctl goes by the cluster's directory, so the replica has to leave that too.
 TEST_F(ReplicaChangeTest, AnEmulatedClusterForgetsARemovedReplica) {
   ASSERT_OK(cluster_.AddReplica());
