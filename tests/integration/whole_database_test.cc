@@ -134,6 +134,35 @@ TEST_F(WholeDatabaseTest, AReplicaThatLostItsFilesGetsThemAgain) {
   ExpectEveryReplicaHoldsAll(kKeys);
 }
 
+// The first table by name is the damaged one, and the others come after it.
+TEST_F(WholeDatabaseTest, ADamagedTableOfThePrimaryIsMendedAndHoldsUpNoOther) {
+  TestDatabase database(cluster_.Options(), Directory());
+  database.options.disable_auto_compactions = true;
+  ASSERT_OK(database.Open());
+  for (const int keys : {kKeys / 2, kKeys}) {
+    ASSERT_OK(database.Fill(keys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  database.Close();
+  cluster_.KillReplica(1);
+  fs::remove_all(FilesOfReplica(1));
+  ASSERT_OK(cluster_.Restart());
+  fs::path first;
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst" && (first.empty() || entry.path() < first))
+      first = entry.path();
+  Damage(first);
+  ASSERT_OK(database.Open());
+  const fs::path aside = fs::path(Directory()) / "hyperloop-set-aside/damaged" / first.filename();
+  EXPECT_TRUE(Eventually([&] { return fs::exists(aside); }));
+  EXPECT_TRUE(Eventually([&] { return TablesOfReplica(1).size() == 2; }));
+  database.Close();
+  ASSERT_OK(database.Open());
+  EXPECT_EQ(database.FirstMissing(kKeys), "");
+  database.Close();
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
 TEST_F(WholeDatabaseTest, ALostOrCutTableComesFromAReplica) {
   {
     TestDatabase database(cluster_.Options(), Directory());
