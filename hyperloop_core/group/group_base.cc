@@ -22,8 +22,9 @@ namespace {
 
 constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
-// No sleep is longer than this, so that a dead device is noticed even if it signals no event.
-constexpr auto kLongestSleep = std::chrono::milliseconds(1000);
+// No sleep is longer than this, so that a dead device, and what GroupOptions::watch learns, is
+// noticed even if nothing signals an event.
+constexpr auto kLongestSleep = std::chrono::milliseconds(250);
 
 Code CodeOf(rnic::WcStatus status) {
   switch (status) {
@@ -89,13 +90,15 @@ rnic::QpAttr GroupBase::QueueAttr(uint32_t send_wqebbs) const {
   rnic::QpAttr attr;
   // When a replica next to this node dies, the error of its queue pair names it. An expired
   // ack_timeout names no replica, so the queue pair must give up first. Where no packet can be lost
-  // it gives up soon. Over a link it gives up as late as it can, because a link that was cut may
+  // it gives up soon. Over a link it gives up as late as it may, because a link that was cut may
   // heal.
   using std::chrono::milliseconds;
   const auto patience = std::chrono::duration_cast<milliseconds>(options_.ack_timeout);
   attr.ack_timeout =
       std::clamp(patience / (2 * (attr.retry_count + 1)), milliseconds(1), attr.ack_timeout);
-  attr.link_timeout = std::clamp(patience * 9 / 10, milliseconds(1), rnic::kMaxSilence);
+  const auto link = std::chrono::duration_cast<milliseconds>(options_.link_timeout);
+  attr.link_timeout = std::clamp(link == milliseconds(0) ? patience * 9 / 10 : link,
+                                 milliseconds(1), rnic::kMaxSilence);
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.recv_wqes = 0;
   attr.send_wqebbs = send_wqebbs;
@@ -305,9 +308,8 @@ void GroupBase::CheckWaiting(Ticket waits_for) {
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.ack_timeout).count();
   const std::string hint =
       remote_acked() >= oldest ? "this node has not done its own copy" : TimeoutHint();
-  Break(TimedOut(Text("no acknowledgement of operation ", oldest,
-                      " within ack_timeout = ", milliseconds, " ms (waiting for ", waits_for, "); ",
-                      Progress(), "; ", hint)));
+  Break(TimedOut(Text("no acknowledgement of operation ", oldest, " within ", milliseconds,
+                      " ms (waiting for ", waits_for, "); ", Progress(), "; ", hint)));
 }
 
 std::string GroupBase::NameOf(uint32_t replica) const {

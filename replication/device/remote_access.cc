@@ -41,7 +41,8 @@ Status CheckInside(std::string_view verb, const RemoteMemory& memory, uint64_t o
 }  // namespace
 
 Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
-                                                           std::chrono::nanoseconds timeout) {
+                                                           std::chrono::nanoseconds timeout,
+                                                           std::chrono::nanoseconds silence) {
   std::unique_ptr<RemoteAccess> access(new RemoteAccess(device, timeout));
   HL_ASSIGN_OR_RETURN(access->pd_, device.AllocatePd());
   HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(kBounce));
@@ -52,9 +53,10 @@ Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
   attr.send_cq = attr.recv_cq = access->cq_.get();
   attr.send_wqebbs = 16;
   attr.recv_wqes = 0;
-  // A cut between machines is waited for as long as the caller waits at most.
-  attr.link_timeout = std::min(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
-                               std::chrono::milliseconds(rnic::kMaxSilence));
+  // A cut between machines is waited for as long as the caller allows.
+  attr.link_timeout =
+      std::min(std::chrono::duration_cast<std::chrono::milliseconds>(std::min(timeout, silence)),
+               std::chrono::milliseconds(rnic::kMaxSilence));
   HL_ASSIGN_OR_RETURN(access->qp_, access->pd_->CreateQueuePair(attr));
   return access;
 }

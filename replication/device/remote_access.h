@@ -26,9 +26,11 @@ struct RemoteMemory {
 class RemoteAccess {
  public:
   // Makes the queue pair; connect it through qp() (Connect, or Device::ConnectService). `device`
-  // outlives the object.
-  static Result<std::unique_ptr<RemoteAccess>> Create(rnic::Device& device,
-                                                      std::chrono::nanoseconds timeout);
+  // outlives the object. `silence`: a link that carries nothing for so long has failed, if that is
+  // less than `timeout`.
+  static Result<std::unique_ptr<RemoteAccess>> Create(
+      rnic::Device& device, std::chrono::nanoseconds timeout,
+      std::chrono::nanoseconds silence = std::chrono::nanoseconds::max());
   ~RemoteAccess();
 
   rnic::QueuePair& qp() { return *qp_; }

@@ -1,5 +1,6 @@
 #include "primary/heartbeat.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -26,7 +27,7 @@ Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
 
 std::vector<Heartbeat::Member> Heartbeat::MembersOf(std::vector<Target> targets) {
   std::vector<Member> members;
-  for (Target& each : targets) members.push_back({std::move(each)});
+  for (Target& each : targets) members.push_back({std::move(each), false, Clock::now()});
   return members;
 }
 
@@ -43,6 +44,14 @@ std::string Heartbeat::lost_name() {
   return lost_name_;
 }
 
+Heartbeat::Clock::time_point Heartbeat::all_heard() {
+  auto heard = Clock::now();
+  const std::lock_guard lock(members_mutex_);
+  for (const Member& each : members_)
+    if (each.target.access != nullptr) heard = std::min(heard, each.heard);
+  return heard;
+}
+
 // A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
   const std::lock_guard lock(members_mutex_);
@@ -54,6 +63,7 @@ void Heartbeat::Beat() {
             ? Busy("the member's memory cannot be reached")
             : target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
     each.missed = !started.ok();
+    if (started.ok()) each.heard = Clock::now();
     if (each.missed) teller_.Wake();
     if (started.ok() || started.code() == Code::kBusy) continue;
     if (!lost()) lost_name_ = target.name;

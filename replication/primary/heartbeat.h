@@ -43,11 +43,16 @@ class Heartbeat {
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // The name of the first such target; empty while lost() is false.
   std::string lost_name();
+  using Clock = std::chrono::steady_clock;
+  // A moment at which every target whose word is in reach had taken all that was written to it
+  // before.
+  Clock::time_point all_heard();
 
  private:
   struct Member {
     Target target;
-    bool missed = false;  // the last beat's write could not begin
+    bool missed = false;        // the last beat's write could not begin
+    Clock::time_point heard{};  // when a write began last, and all before had arrived
   };
   static std::vector<Member> MembersOf(std::vector<Target> targets);
   void Beat();

@@ -104,5 +104,23 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   for (int seen = told; seen < 3; seen = told) told.wait(seen);
 }
 
+// A silence begins when the member was heard last, and not when somebody notices it.
+TEST(Heartbeat, KnowsWhenAllMembersWereHeardLast) {
+  BeatingMember silent(false), lives(true);
+  std::atomic<int> told{0};
+  Heartbeat::Target to_silent = silent.target();
+  to_silent.tell = [&told] {
+    ++told;
+    told.notify_one();
+  };
+  Heartbeat heartbeat({to_silent, lives.target()}, -1);
+  for (int seen = told; seen < 1; seen = told) told.wait(seen);
+  const auto missed = Heartbeat::Clock::now();
+  for (int seen = told; seen < 3; seen = told) told.wait(seen);
+  EXPECT_LT(heartbeat.all_heard(), missed);
+  heartbeat.SetTargets({{nullptr, {}, nullptr}});  // a word that is out of reach says nothing
+  EXPECT_GE(heartbeat.all_heard(), missed);
+}
+
 }  // namespace
 }  // namespace hyperloop

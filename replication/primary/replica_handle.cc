@@ -11,8 +11,9 @@ Status ReplicaHandle::Connect(std::chrono::nanoseconds timeout) {
 }
 
 Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
-                             std::chrono::nanoseconds timeout) {
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAccess> access, RemoteAccess::Create(device, timeout));
+                             std::chrono::nanoseconds timeout, std::chrono::nanoseconds silence) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAccess> access,
+                      RemoteAccess::Create(device, timeout, silence));
   auto request = OwnerRequest<control::AttachRequestT>(own);
   const rnic::QpAddress ours = access->qp().address();
   request.gid.assign(ours.gid.raw.begin(), ours.gid.raw.end());

@@ -97,8 +97,10 @@ class ReplicaHandle {
   bool suspect() const { return suspect_; }
   void ClearSuspicion() { suspect_ = false; }
 
-  // Gets access to its region and heartbeat word, as the owner of a sealed epoch.
-  Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
+  // Gets access to its region and heartbeat word, as the owner of a sealed epoch. The times are
+  // RemoteAccess's.
+  Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout,
+                std::chrono::nanoseconds silence = std::chrono::nanoseconds::max());
   // `may_blame`: a broken access is the fault of the replica, or of the way to it.
   void Detach(bool may_blame);
   // Its checksums of a range of the region, by blocks.

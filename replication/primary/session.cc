@@ -78,6 +78,7 @@ Status Session::ArmGroup() {
   group_options.window = options_.window;
   group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout / 2;
+  group_options.link_timeout = failure_times_.silence;
   group_options.watch = [this] { return CheckMembers(); };
   for (const ReplicaHandle* replica : members_)
     group_options.replica_names.push_back(replica->address());

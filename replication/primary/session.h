@@ -3,7 +3,8 @@
 // that stopped answering (session_recover.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
-// not answer may be brought back in the other half. So a call fails only after both. While a group
+// not answer may be brought back in the other half. So a call fails only after both. When a replica
+// counts as failed, and when it is left out, FailureTimes says. While a group
 // is taken, a replica may use connect_timeout for a request that does not read its region. For one
 // that does, it may use ack_timeout and one more second for each 128 MiB of region.
 //
@@ -36,6 +37,7 @@
 #include "primary/bulk_connection.h"
 #include "primary/bulk_lane.h"
 #include "primary/choose_member.h"
+#include "primary/failure_times.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
 #include "primary/look.h"
@@ -177,6 +179,10 @@ class Session {
   // In these, `joiner` is an absent replica that is to be a member, or a new one that is to be of
   // the group, absent at first; null: there is none.
   void NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner);
+  // Sets since when the group does not answer: the moment at which it was heard of last.
+  void NoteSilence(std::chrono::steady_clock::time_point since);
+  // What follows if the group stays away, for messages.
+  std::string Outlook() const;
   void NoteBack(ReplicaHandle* joiner);
   // `joiner` could not be taken in. `own_fault`: because this node's own RNIC daemon failed.
   void NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault);
@@ -185,6 +191,8 @@ class Session {
   // `sources`: members that may give sound bytes for damaged ones.
   Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
+  // How long a member may take to say that it is there; not below FailureTimes::answer.
+  std::chrono::nanoseconds MostHello() const;
   // Whether only members that have been silent for heartbeat_timeout fail. `now`: the answers.
   bool OnlySilentFail(std::span<const std::optional<control::HelloReplyT>> now) const;
   // Whether the member fails at its work, although it gave this answer.
@@ -256,6 +264,7 @@ class Session {
   void Say(LogLevel level, const std::string& text) const;
 
   const StoreOptions options_;
+  const FailureTimes failure_times_ = FailureTimesOf(options_);
   const DeviceOpener open_device_;
   const std::shared_ptr<Log> log_;
 

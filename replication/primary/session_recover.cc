@@ -17,9 +17,8 @@ constexpr std::chrono::milliseconds kRetryPause{50};
 // A living owner's heartbeat moves five times in this time.
 constexpr std::chrono::milliseconds kWatchRival{500};
 // A replica that runs answers at once. One that does not must not use up the others' time.
-constexpr std::chrono::milliseconds kLeastHello{200}, kMostHello{1000};
-// A replica that failed has this part of ack_timeout to come back before it is left out.
-constexpr int kShareForReturn = 4;
+constexpr std::chrono::milliseconds kMostHello{1000};
+constexpr std::chrono::nanoseconds kLeastHello = std::chrono::milliseconds(200);
 // The lowest rate at which a joiner is expected to read its region, because writes wait for it.
 constexpr uint64_t kJoinerBytesPerSecond = 1u << 30;
 
@@ -92,10 +91,27 @@ Status Session::BecomeFenced(const std::string& why) {
 void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
   if (out_of_reach_.exchange(true)) return;
   lost_to_ = cause.message();
-  lost_since_ = Clock::now();
-  lost_time_ = HeartbeatTime(NextHeartbeat(0));
-  if (joiner == nullptr)
-    Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
+  const auto now = Clock::now();
+  NoteSilence(heartbeat_ == nullptr
+                  ? now
+                  : std::max(heartbeat_->all_heard(), now - failure_times_.silence));
+  if (joiner != nullptr) return;
+  Say(LogLevel::kWarn, Text("the group stopped answering, which it did until ", lost_time_, ": ",
+                            lost_to_, "; reconnecting; ", Outlook()));
+}
+
+void Session::NoteSilence(Clock::time_point since) {
+  const auto ago = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - since);
+  lost_since_ = since;
+  lost_time_ = HeartbeatTime(NextHeartbeat(0) - static_cast<uint64_t>(ago.count()));
+}
+
+std::string Session::Outlook() const {
+  const std::string fails =
+      Text("writes fail after ack_timeout = ", options_.ack_timeout.count(), " ms");
+  if (!Rules().may_leave_out) return fails;
+  return Text("a replica that does not answer for ", failure_times_.absence.count(),
+              " ms is left out if enough others are there, and ", fails, " otherwise");
 }
 
 void Session::NoteBack(ReplicaHandle* joiner) {
@@ -117,8 +133,7 @@ void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_
   Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in: ", why.message(),
                             "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
-  lost_since_ = Clock::now();
-  lost_time_ = HeartbeatTime(NextHeartbeat(0));
+  NoteSilence(Clock::now());
 }
 
 Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
@@ -162,11 +177,20 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
       return Unavailable(Text("the group is out of reach since ", lost_time_, ": ", why.message(),
-                              "; it stopped answering with: ", lost_to_, "; it comes back ",
-                              kWhenAllRun));
+                              "; it stopped answering with: ", lost_to_,
+                              "; writes fail after ack_timeout = ", options_.ack_timeout.count(),
+                              " ms; it comes back ", kWhenAllRun));
     }
     std::this_thread::sleep_for(kRetryPause);
   }
+}
+
+// If it is soon to be decided whether a member is left out, it has until then to answer.
+std::chrono::nanoseconds Session::MostHello() const {
+  const std::chrono::nanoseconds left = lost_since_ + failure_times_.absence - Clock::now();
+  return Rules().may_leave_out && left < kMostHello
+             ? std::max<std::chrono::nanoseconds>(left, failure_times_.answer)
+             : failure_times_.answer;
 }
 
 // The members' answers are compared with earlier ones, old enough for a living owner's heartbeat to
@@ -175,8 +199,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
   for (ReplicaHandle* replica : members_) {
-    Result<control::HelloReplyT> hello = replica->Hello(
-        std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello), &own_.owner);
+    Result<control::HelloReplyT> hello =
+        replica->Hello(std::clamp(patience, kLeastHello, MostHello()), &own_.owner);
     if (hello.ok()) {
       now.emplace_back(std::move(hello).value());
     } else {
@@ -186,7 +210,7 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
   const bool waited_enough = unproven_ != nullptr || OnlySilentFail(now) ||
-                             Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
+                             Clock::now() - lost_since_ >= failure_times_.absence;
   FailureRules rules = Rules();
   // Whatever the options say, a replica that fails as soon as it was taken in may go again: the
   // group has worked without it.
@@ -345,7 +369,11 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   DropGroup();
   const uint64_t size = pool_->region().size();
   const std::chrono::nanoseconds reading = SlowTimeout(size) - options_.ack_timeout;
-  const auto latest = Clock::now() + options_.ack_timeout + (1 + members_.size()) * reading;
+  auto latest = Clock::now() + options_.ack_timeout + (1 + members_.size()) * reading;
+  // As long as nobody may be left out yet, one that hangs must not use up the time until then.
+  if (const auto until = lost_since_ + failure_times_.absence;
+      Rules().may_leave_out && joiner == nullptr && Clock::now() < until)
+    latest = until;
   for (const auto& replica : replicas_) replica->SetSlowDeadline(latest, reading);
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);

@@ -265,7 +265,8 @@ Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
 
 Status Session::AttachAll() {
   for (ReplicaHandle* replica : members_) {
-    HL_RETURN_IF_ERROR(replica->Attach(*device_, own_, options_.ack_timeout / 2));
+    HL_RETURN_IF_ERROR(
+        replica->Attach(*device_, own_, options_.ack_timeout / 2, failure_times_.silence));
     if (replica->region().size != pool_->region().size()) {
       return Corruption(
           Text(replica->name(), " gave out a region of ", replica->region().size, " B"));

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "hyperloop/core/softrnic.h"
@@ -98,6 +99,7 @@ class Machines {
     options.journal_size = 1 << 20;
     options.table_capacity = 64;
     options.ack_timeout = ack_timeout;
+    options.on_replica_failure = on_replica_failure;
     options.wait = WaitMode::kEvent;
     return options;
   }
@@ -126,6 +128,10 @@ class Machines {
 
   ChildProcess writer;
   seconds ack_timeout{60};
+  OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
+
+  // The daemon ends, and the replica that uses it lives.
+  void KillDaemon(int i) { daemons_[i].Kill(); }
 
  private:
   static int Run(const std::string& command) { return std::system(command.c_str()); }
@@ -268,6 +274,25 @@ class NamespaceTest : public testing::Test {
     EXPECT_EQ(reader.Wait(), 0);
   }
 
+  // With on_replica_failure=continue, no write fails. How long it took is only printed, because it
+  // depends on how fast the machine is.
+  void ExpectGoesOnAfter(const std::function<void()>& fault) {
+    machines_.on_replica_failure = OnReplicaFailure::kContinue;
+    ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(10)));
+    ASSERT_TRUE(WaitForLines(50));
+    const auto begun = std::chrono::steady_clock::now();
+    fault();
+    ASSERT_TRUE(WaitForLines(50));  // a few may still be acknowledged by all
+    const auto took = std::chrono::steady_clock::now() - begun;
+    std::printf("writes went on within %lld ms\n",
+                static_cast<long long>(
+                    std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));
+    EXPECT_FALSE(progress_->failed) << progress_->failure;
+    progress_->stop = true;
+    EXPECT_EQ(WriterStatus(), 0);
+    ExpectNothingLost();
+  }
+
   Machines machines_;
   Progress* progress_ = nullptr;
 };
@@ -294,6 +319,15 @@ TEST_F(NamespaceTest, ResetsAndAPulledCableLoseNothing) {
   progress_->stop = true;
   EXPECT_EQ(WriterStatus(), 0);
   ExpectNothingLost();
+}
+
+// A machine that is gone is silent; of a daemon that is gone the kernel tells at once.
+TEST_F(NamespaceTest, TheOthersGoOnWithoutAMachineThatIsGone) {
+  ExpectGoesOnAfter([this] { machines_.SetCable(1, false); });
+}
+
+TEST_F(NamespaceTest, TheOthersGoOnWithoutADaemonThatIsGone) {
+  ExpectGoesOnAfter([this] { machines_.KillDaemon(2); });
 }
 
 TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {

@@ -17,7 +17,7 @@ using testing::IsEmpty;
 
 class SessionShrunkenTest : public SessionFixture {
  protected:
-  // A replica is left out after a quarter of ack_timeout. Calls wait for as long, and no test
+  // A replica is left out after a fifth of ack_timeout. Calls wait for as long, and no test
   // minds if some fail before that (Insist).
   StoreOptions Continuing(const std::string& pool = "primary") const {
     StoreOptions options = Options(pool);
@@ -75,6 +75,47 @@ TEST_F(SessionShrunkenTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
     EXPECT_OK(store->Remove("f"));
     CloseAndExpectEqual(*store);
   }
+}
+
+// Over links between machines a queue pair decides how long a silence lasts.
+TEST_F(SessionShrunkenTest, NoWayToAMemberIsSilentForLongUnnoticed) {
+  StoreOptions options = Options();
+  options.on_replica_failure = OnReplicaFailure::kContinue;
+  options.ack_timeout = std::chrono::seconds(10);  // the default
+  std::vector<std::chrono::milliseconds> silences;
+  auto store = OpenSessionStore(
+      options,
+      [&]() -> Result<std::unique_ptr<rnic::Device>> {
+        HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, rnic_.OpenDevice("primary"));
+        return std::unique_ptr<rnic::Device>(std::make_unique<HookedDevice>(
+            std::move(device), [] {},
+            [&](const rnic::QpAttr& attr) { silences.push_back(attr.link_timeout); }));
+      },
+      log_);
+  ASSERT_OK(store);
+  TakeResult result;
+  ASSERT_OK((*store)->Take(Request(), &result));
+  pairing_ = result.pairing;
+  EXPECT_THAT(silences, AllOf(testing::SizeIs(testing::Ge(4u)),
+                              testing::Each(testing::Le(std::chrono::milliseconds(1500)))));
+  EXPECT_OK((*store)->Close());
+}
+
+TEST_F(SessionShrunkenTest, TheLogSaysWhatFollowsAndNamesTheTimeoutsThatWereSet) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  EXPECT_TRUE(log_->Has("a replica that does not answer for 800 ms is left out"));
+  EXPECT_OK(store->Close());
+  StartAgain(1);
+  log_->Clear();
+  store = Taken(Blocking());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_THAT(AppendDurably(*store, file_, "three"),
+              StatusIs(Code::kUnavailable, HasSubstr("writes fail after ack_timeout = 4000 ms")));
+  EXPECT_TRUE(log_->Has("reconnecting; writes fail after ack_timeout = 4000 ms"));
 }
 
 TEST_F(SessionShrunkenTest, MetricsNameTheReplicaThatIsLeftOut) {

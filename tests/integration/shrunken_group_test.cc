@@ -14,7 +14,7 @@ using testing::ElementsAre;
 
 class ShrunkenGroupTest : public ServingTest {
  protected:
-  // Calls wait long enough on a slow machine. A replica that is gone is left out after a quarter of
+  // Calls wait long enough on a slow machine. A replica that is gone is left out after a fifth of
   // the time.
   StoreOptions Continuing() const {
     StoreOptions options = Options();
@@ -59,7 +59,7 @@ TEST_F(ShrunkenGroupTest, NothingIsLostWhileReplicasComeAndGoUnderLoad) {
 TEST_F(ShrunkenGroupTest, AReplicaThatIsSilentForTooLongIsLeftOut) {
   StoreOptions options = Continuing();
   options.heartbeat_timeout = std::chrono::seconds(3);
-  options.ack_timeout = std::chrono::seconds(200);  // nobody waits for a quarter of it
+  options.ack_timeout = std::chrono::seconds(200);  // nobody waits for a fifth of it
   const auto log = std::make_shared<LogLines>();
   auto store = Serving(options, log);
   ASSERT_NE(store, nullptr);

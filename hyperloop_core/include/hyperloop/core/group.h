@@ -93,8 +93,7 @@ struct GroupOptions {
   // Per replica: a power of two from max(8, 2·window) to kMaxSlots; 0: SlotsFor(window). Both ends
   // must agree.
   uint32_t slots = 0;
-  // The longest wait for an acknowledgement; above 0. Links between RNIC daemons that are cut for
-  // less than nine tenths of it are waited for.
+  // The longest wait for an acknowledgement; above 0.
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   WaitMode wait = WaitMode::kPoll;  // kEvent needs rnic::Caps::completion_events
   bool check_ordering = true;       // off only for the test that shows why it is on
@@ -107,6 +106,9 @@ struct GroupOptions {
   std::function<Status()> watch = nullptr;
   // What messages call the replicas besides their numbers. Empty: nothing.
   std::vector<std::string> replica_names = {};
+  // Links between RNIC daemons that are cut for less than this are waited for. 0: nine tenths of
+  // ack_timeout.
+  std::chrono::nanoseconds link_timeout{0};
 };
 
 // What one end must know of another to connect. The layout is fixed, little-endian and without
