@@ -106,6 +106,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["branch_epoch"] = status.branch_epoch;
   json["left_out_why"] = status.absences;
   json["file_damage"] = status.file_damage;
+  json["file_refusal"] = status.file_refusal;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -183,6 +184,8 @@ void PrintText(const Look& look, const Look& first) {
   }
   if (!status.file_damage.empty())
     std::printf("  DAMAGED: %s\n", Shown(status.file_damage).c_str());
+  if (!status.file_refusal.empty())
+    std::printf("  STUCK: takes no files of the database %s\n", Shown(status.file_refusal).c_str());
   if (!status.formatted) {
     std::printf("  holds no database\n");
     return;

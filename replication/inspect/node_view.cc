@@ -112,6 +112,7 @@ class BytesView : public NodeView {
     if (status != nullptr) {
       status->owner_name = ReadOwnerName(page);
       status->file_damage = ReadFileDamage(page);
+      status->file_refusal = ReadFileRefusal(page);
     }
     if (absences != nullptr) *absences = ReadAbsences(page);
     Result<NodeState> state = ReadNodeState(page);

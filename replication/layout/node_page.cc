@@ -187,6 +187,14 @@ void WriteFileDamage(std::span<std::byte> page, std::string_view text) {
   WriteText(page.subspan(kFileDamageOffset, kFileDamageSize), text);
 }
 
+std::string ReadFileRefusal(std::span<const std::byte> page) {
+  return ReadText(page.subspan(kFileRefusalOffset, kFileRefusalSize));
+}
+
+void WriteFileRefusal(std::span<std::byte> page, std::string_view text) {
+  WriteText(page.subspan(kFileRefusalOffset, kFileRefusalSize), text);
+}
+
 std::string ReadAbsences(std::span<const std::byte> page) {
   return ReadText(page.subspan(kAbsencesOffset, kAbsencesSize));
 }

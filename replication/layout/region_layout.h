@@ -376,8 +376,13 @@ void WriteFileDamage(std::span<std::byte> page, std::string_view text);
 // Why the absent replicas of the installed configuration are absent (layout/absences.h), likewise.
 inline constexpr uint64_t kAbsencesOffset = kFileDamageOffset + kFileDamageSize;
 inline constexpr uint64_t kAbsencesSize = 1024;
-static_assert(kAbsencesOffset + kAbsencesSize <= kNodePageSize);
 std::string ReadAbsences(std::span<const std::byte> page);
 PageRange WriteAbsences(std::span<std::byte> page, std::string_view text);
+// Why the node takes no whole files, and since when, likewise; empty: it takes them.
+inline constexpr uint64_t kFileRefusalOffset = kAbsencesOffset + kAbsencesSize;
+inline constexpr uint64_t kFileRefusalSize = 1024;
+static_assert(kFileRefusalOffset + kFileRefusalSize <= kNodePageSize);
+std::string ReadFileRefusal(std::span<const std::byte> page);
+void WriteFileRefusal(std::span<std::byte> page, std::string_view text);
 
 }  // namespace hyperloop

@@ -374,6 +374,10 @@ TEST(NodePage, TextsForPeopleLeaveEachOtherAndTheStateAlone) {
   EXPECT_EQ(ReadFileDamage(page), std::string(kFileDamageSize - 1, 'd')) << "cut";
   EXPECT_EQ(ReadOwnerName(page), "owner");
   EXPECT_EQ(ReadNodeState(page)->node, state.node);
+  WriteAbsences(page, "absent");
+  WriteFileRefusal(page, std::string(2 * kFileRefusalSize, 'r'));
+  EXPECT_EQ(ReadAbsences(page), "absent");
+  EXPECT_EQ(ReadFileRefusal(page), std::string(kFileRefusalSize - 1, 'r')) << "cut";
   WriteFileDamage(page, "");
   EXPECT_EQ(ReadFileDamage(page), "");
   EXPECT_EQ(ReadOwnerName(page), "owner");

@@ -16,6 +16,12 @@ constexpr uint32_t kMostDoublings = 8;
 constexpr std::chrono::milliseconds kLastRetryOfFile{60'000};  // it may be sent in vain each time
 constexpr std::chrono::seconds kReportInterval{5};
 
+// Whether the replica itself says that it can take no files, as one whose disk is full or fails.
+bool Refuses(const Status& error) {
+  return error.code() == Code::kNoSpace || error.code() == Code::kInternal ||
+         error.code() == Code::kPermissionDenied;
+}
+
 // What can be done about a replica that takes no files, for the end of a message.
 std::string Remedy(Code code, bool of_file) {
   if (code == Code::kFenced) return "";
@@ -162,6 +168,7 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
                             : Clock::time_point::max();
   auto report = started + kReportInterval;
   while (true) {
+    LeaveOutRefusersLocked(files);
     const Replica* slowest = nullptr;
     Lack lack;
     auto deadline = Clock::time_point::max();
@@ -174,8 +181,9 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
       const auto until = refused ? started
                                  : std::min(last, std::chrono::time_point_cast<Clock::duration>(
                                                       std::max(replica->moved, started) + timeout));
-      if (until >= deadline) continue;
-      deadline = until;
+      const bool gives_up = limited && Refuses(replica->error);
+      if (until >= deadline && !gives_up) continue;
+      deadline = gives_up ? started : until;
       slowest = replica.get();
       lack = left;
     }
@@ -371,6 +379,23 @@ bool BulkLane::FewCountLocked() const {
   const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
                                       [](const auto& each) { return each->counts; });
   return 2 * static_cast<size_t>(counting) < replicas_.size();
+}
+
+// Those that are left are more than half, so any majority has one that holds the files.
+void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
+  const auto holds = [&](const auto& each) {
+    return each->counts && LackOfLocked(*each, files).files == 0;
+  };
+  if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= replicas_.size()) return;
+  for (const auto& each : replicas_) {
+    if (!each->counts || holds(each) || !Refuses(each->error)) continue;
+    each->counts = false;
+    if (log_ == nullptr) continue;
+    log_->Write(LogLevel::kWarn,
+                Text(each->name, " takes no files: ", each->error.message(),
+                     "; flushes do not wait for it, because more than half of the replicas hold "
+                     "them; it is sent all that it lacks once it takes files again"));
+  }
 }
 
 void BulkLane::CompareLocked(Replica& replica) {

@@ -20,7 +20,8 @@
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
 // has held all of it. Await waits for the replicas that count. If fewer than half of all count, it
 // waits for the others too. So at least half hold each file for which it has waited, and any
-// majority of the replicas has one that holds it. All methods are thread safe.
+// majority of the replicas has one that holds it. One that says that it can take no files does not
+// count any more, once more than half of all count and hold them. All methods are thread safe.
 #pragma once
 
 #include <chrono>
@@ -82,7 +83,8 @@ class BulkLane {
   static constexpr std::chrono::nanoseconds kNoLimit = std::chrono::nanoseconds::max();
   // Waits until every replica that counts holds each file that is listed now, except for files that
   // are taken off the list meanwhile. If fewer than half of all replicas count, it waits for those
-  // that catch up too. It never waits for one that is left out.
+  // that catch up too. It never waits for one that is left out. With a `limit`, as for a lane that
+  // is about to end, it waits for none that says that it can take no files.
   // kUnavailable: a replica took no bytes for `timeout`, or refuses them because this primary was
   // fenced, or `limit` has passed, or Interrupt was called. The message names the replica and the
   // cause.
@@ -165,6 +167,8 @@ class BulkLane {
   };
   Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
   void CompareLocked(Replica& replica);
+  // `files`: those that are waited for.
+  void LeaveOutRefusersLocked(const std::vector<WholeFile>& files);
   bool FewCountLocked() const;
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;

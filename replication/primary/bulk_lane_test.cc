@@ -525,7 +525,7 @@ TEST_F(BulkLaneTest, AReplicaThatLacksFilesAtTheBeginningIsNotWaitedForUntilItHa
   EXPECT_THAT(replicas_[2]->Finished(), testing::IsEmpty());
   replicas_[2]->Go();
   ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  replicas_[2]->FailPuts(NoSpace("the disk is full"));
+  replicas_[2]->FailPuts(Unavailable("the disk is slow"));
   List(Make("000009.sst", "bytes"));
   EXPECT_THAT(AwaitRefusal("replica2"), StatusIs(Code::kUnavailable, HasSubstr("replica2")))
       << "it counts again";
@@ -551,10 +551,10 @@ TEST_F(BulkLaneTest, AFileThatIsListedLaterIsWaitedForAtEachReplica) {
   replicas_[2]->StopAt(1);
   Aim();
   replicas_[2]->AwaitStopped();
-  replicas_[2]->FailPuts(NoSpace("the disk is full"));
+  replicas_[2]->FailPuts(Unavailable("the disk is slow"));
   List(Make("000008.sst", "more bytes"));
   replicas_[2]->Go();
-  EXPECT_THAT(AwaitRefusal("the disk is full"),
+  EXPECT_THAT(AwaitRefusal("the disk is slow"),
               StatusIs(Code::kUnavailable, HasSubstr("replica2 lacks")));
 }
 
@@ -569,6 +569,52 @@ TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
                                          HasSubstr("the disk is full"), HasSubstr("make room"))));
   replicas_[1]->FailPuts({});
   ASSERT_OK(lane_->Await(kLongWait));
+}
+
+// More than half hold each file, so any majority that opens the database has it.
+TEST_F(BulkLaneTest, AReplicaWhoseDiskIsFullHoldsUpNobodyAndComesBackByItself) {
+  for (const Status& refusal : {NoSpace("the disk is full"), Internal("the disk fails")}) {
+    SCOPED_TRACE(refusal.message());
+    Use(3);
+    Aim();
+    replicas_[1]->FailPuts(refusal);
+    const WholeFile table = Make("000007.sst", "bytes");
+    List(table);
+    EXPECT_OK(lane_->Await(kLongWait));
+    for (const size_t i : {0, 2}) EXPECT_THAT(replicas_[i]->Finished(), testing::Contains(table));
+    EXPECT_THAT(replicas_[1]->Finished(), testing::IsEmpty());
+    replicas_[1]->FailPuts({});
+    EXPECT_TRUE(test::Eventually([&] { return !replicas_[1]->Finished().empty(); }));
+    EXPECT_TRUE(
+        test::Eventually([&] { return lane_->Await(kLongWait, kLongWait, Holders::kAll).ok(); }));
+    replicas_[1]->StopAt(1);
+    List(Make("000008.sst", "more"));
+    replicas_[1]->AwaitStopped();
+    EXPECT_FALSE(lane_->Await(milliseconds(1)).ok()) << "it counts again";
+    replicas_[1]->Go();
+    ASSERT_OK(lane_->Await(kLongWait));
+    for (const char* each : {"000007.sst", "000008.sst"}) Remove(each);
+    ASSERT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().empty(); }));
+  }
+}
+
+TEST_F(BulkLaneTest, OfTwoReplicasWhoseDisksAreFullOneIsWaitedFor) {
+  Use(3);
+  Aim();
+  for (const size_t i : {1, 2}) replicas_[i]->FailPuts(NoSpace("the disk is full"));
+  List(Make("000007.sst", "bytes"));
+  EXPECT_THAT(AwaitRefusal("the disk is full"),
+              StatusIs(Code::kUnavailable, HasSubstr("make room")));
+  replicas_[2]->FailPuts({});
+  EXPECT_OK(lane_->Await(kLongWait));
+}
+
+TEST_F(BulkLaneTest, AnEndDoesNotWaitForAReplicaWhoseDiskIsFull) {
+  replicas_[1]->FailPuts(NoSpace("the disk is full"));
+  Aim();
+  List(Make("000007.sst", "bytes"));
+  EXPECT_THAT(lane_->Await(kLongWait, std::chrono::hours(1), Holders::kAll),
+              StatusIs(Code::kUnavailable, HasSubstr("the disk is full")));
 }
 
 // Another primary has sealed the replica, so there is nothing to wait for.

@@ -34,7 +34,9 @@ Result<std::unique_ptr<BulkServer>> BulkServer::Listen(const control::Endpoint& 
   if (!server->stop_) return FromErrno(errno, "eventfd");
   const auto handle = [self](const control::BodyUnion& request) {
     ++self->requests_;
-    return self->service_->Handle(request);
+    control::BodyUnion reply = self->service_->Handle(request);
+    self->TellRefusal();
+    return reply;
   };
   HL_ASSIGN_OR_RETURN(server->server_,
                       control::ControlServer::Listen(endpoint, std::move(trust), handle,
@@ -48,8 +50,9 @@ BulkServer::~BulkServer() {
   thread_.join();
 }
 
-Status BulkServer::Start(const std::string& root, std::function<void(std::string_view)> aside) {
+Status BulkServer::Start(const std::string& root, Tell aside, Tell refusal) {
   aside_ = std::move(aside);
+  refusal_ = std::move(refusal);
   HL_RETURN_IF_ERROR(MakeDurableDirectory(root).WithContext("the directory of files"));
   HL_ASSIGN_OR_RETURN(std::string path, CheckDirectory(root, DirectoryRule::kOwn));
   root_ = UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -65,6 +68,13 @@ Status BulkServer::Start(const std::string& root, std::function<void(std::string
 
 void BulkServer::Publish(const NodeState& state) {
   if (service_ != nullptr) service_->Publish(state);
+}
+
+void BulkServer::TellRefusal() {
+  const std::string& refusal = service_->refusal();
+  if (refusal == refusal_told_) return;
+  refusal_(refusal);
+  refusal_told_ = refusal;
 }
 
 void BulkServer::ScrubIfIdle() {

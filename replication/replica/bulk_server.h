@@ -32,24 +32,28 @@ class BulkServer {
   uint16_t port() const { return server_->endpoint().port; }
   // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
   // others may write there. kBusy: another replica keeps its files there. `aside` is told, on the
-  // thread, what lies set aside as damaged, each time that it changes.
-  Status Start(const std::string& root, std::function<void(std::string_view)> aside);
+  // thread, what lies set aside as damaged, each time that it changes; `refusal`, in the same way,
+  // BulkService::refusal.
+  using Tell = std::function<void(std::string_view)>;
+  Status Start(
+      const std::string& root, Tell aside, Tell refusal = [](std::string_view) {});
   // As BulkService::Publish; needs no memory. Does nothing before Start.
   void Publish(const NodeState& state);
 
  private:
   BulkServer() = default;
   void Run();
+  void TellRefusal();
   // Goes on with the check of the files, if no request came since the last call.
   void ScrubIfIdle();
 
   std::shared_ptr<Log> log_;
   std::unique_ptr<control::ControlServer> server_;
   std::unique_ptr<BulkService> service_;
-  std::function<void(std::string_view)> aside_;
+  Tell aside_, refusal_;
   // Only the thread uses these.
   uint64_t requests_ = 0, requests_before_ = 0;
-  std::string told_;
+  std::string told_, refusal_told_;
 
   UniqueFd stop_;  // an eventfd
   UniqueFd root_;  // the directory, locked against other replicas

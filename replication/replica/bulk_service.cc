@@ -1,5 +1,6 @@
 #include "replica/bulk_service.h"
 
+#include "common/heartbeat_word.h"
 #include "control/owner.h"
 #include "hyperloop/core/text.h"
 
@@ -91,11 +92,33 @@ Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& 
   }
   // The lock is not held here, because writing may take long. It is not needed either: a finished
   // file holds what its name says, whoever sent it.
-  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group));
+  const Result<uint64_t> received = [&]() -> Result<uint64_t> {
+    HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group));
+    return store->Write(FileOf(*request.file), request.offset,
+                        std::as_bytes(std::span(request.bytes)));
+  }();
+  NoteWritten(received.status());
+  HL_RETURN_IF_ERROR(received.status());
   control::PutFileReplyT reply;
-  HL_ASSIGN_OR_RETURN(reply.received, store->Write(FileOf(*request.file), request.offset,
-                                                   std::as_bytes(std::span(request.bytes))));
+  reply.received = *received;
   return reply;
+}
+
+// Bytes that are not those of the file say nothing about this node's disk.
+void BulkService::NoteWritten(const Status& written) {
+  if (written.code() == Code::kCorruption || written.code() == Code::kNotFound) return;
+  if (written.ok() == refusal_.empty()) return;
+  if (written.ok()) {
+    refusal_.clear();
+    LogLine(log_, LogLevel::kInfo, {"files of the database are taken again"});
+    return;
+  }
+  refusal_ =
+      Text("since ", HeartbeatTime(NextHeartbeat(0)), ": ", written.message(),
+           written.code() == Code::kNoSpace ? "; make room there, and it takes them again" : "");
+  LogLine(log_, LogLevel::kError,
+          {"no file of the database is taken ", refusal_,
+           "; the group flushes without this replica if more than half of its replicas take them"});
 }
 
 Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& request) {

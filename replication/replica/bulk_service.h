@@ -24,7 +24,7 @@ class BulkService {
   // `root`: the directory of all groups' files. It must exist. `log` outlives the service, and may
   // be null.
   explicit BulkService(std::string root, Log* log = nullptr)
-      : root_(std::move(root)), scrub_(log) {}
+      : root_(std::move(root)), log_(log), scrub_(log) {}
 
   // Tells what the node promises from now on. After it has returned, no file is dropped for a
   // former owner.
@@ -33,6 +33,8 @@ class BulkService {
   control::BodyUnion Handle(const control::BodyUnion& request);
   // Goes on with the check of the group's files, as FileScrub::Tick. Returns what was set aside.
   const std::string& Scrub();
+  // Since when, and why, no file could be written, for people; empty: the last one could.
+  const std::string& refusal() const { return refusal_; }
 
  private:
   Result<control::ListFilesReplyT> List();
@@ -41,13 +43,17 @@ class BulkService {
   Result<control::DoneT> Drop(const control::DropFileRequestT& request);
   // The caller holds mutex_.
   Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const;
+  // Sets refusal_. `written`: what became of a request to write.
+  void NoteWritten(const Status& written);
   Result<FileStore*> StoreOf(const Uuid& group);
   Result<FileStore*> PresentStore();
 
   const std::string root_;
+  Log* const log_;
   // Only Handle's thread uses these.
   std::unique_ptr<FileStore> store_;  // of the group used last
   FileScrub scrub_;
+  std::string refusal_;
 
   std::mutex mutex_;  // guards what follows
   Uuid group_{};

@@ -50,6 +50,7 @@ std::string ReplicaMetrics::Make() {
   page.Add("hyperloop_replica_damaged", scrub_.damaged() ? 1 : 0, {{"what", "region"}});
   page.Add("hyperloop_replica_damaged", ReadFileDamage(pool_.node_page()).empty() ? 0 : 1,
            {{"what", "files"}});
+  page.Add("hyperloop_replica_refuses_files", ReadFileRefusal(pool_.node_page()).empty() ? 0 : 1);
   page.Add("hyperloop_replica_checks_total", scrub_.passes());
   page.Add("hyperloop_replica_requests_total", requests_.handled);
   page.Add("hyperloop_replica_requests_refused_total", requests_.refused);

@@ -172,9 +172,11 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                           bulk->port()};
   HL_ASSIGN_OR_RETURN(node, MakeNode(options, std::move(identity), *pool, store, service, log));
   WriteFileDamage(pool->node_page(), "");
-  HL_RETURN_IF_ERROR(
-      bulk->Start(options.files.empty() ? options.pool + ".files" : options.files,
-                  [&](std::string_view aside) { WriteFileDamage(pool->node_page(), aside); }));
+  WriteFileRefusal(pool->node_page(), "");
+  HL_RETURN_IF_ERROR(bulk->Start(
+      options.files.empty() ? options.pool + ".files" : options.files,
+      [&](std::string_view aside) { WriteFileDamage(pool->node_page(), aside); },
+      [&](std::string_view why) { WriteFileRefusal(pool->node_page(), why); }));
   bulk->Publish(node->state());
   LogMedia(node->state().node, media, log);
   IdleScrub scrub(pool->region(), log);

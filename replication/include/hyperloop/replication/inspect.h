@@ -42,6 +42,8 @@ struct NodeStatus {
   uint64_t region_size = 0;
   // Which whole files the replica found damaged and set aside, and where; empty: none.
   std::string file_damage;
+  // Why the replica takes no whole files, and since when; empty: it takes them.
+  std::string file_refusal;
 
   // The rest is empty until the region was formatted.
   bool formatted = false;

@@ -153,6 +153,8 @@ inline constexpr Info kTable[] = {
      "Bytes of its extents that are in use, as executed"},
     {"hyperloop_replica_damaged", Type::kGauge, kReplica, "what",
      "Whether the idle check found damage in the region, or damaged files lie set aside"},
+    {"hyperloop_replica_refuses_files", Type::kGauge, kReplica, "",
+     "Whether the last SST or blob file could not be written, as on a disk that is full"},
     {"hyperloop_replica_checks_total", Type::kCounter, kReplica, "",
      "Times the whole region was checked while nobody wrote to it"},
     {"hyperloop_replica_requests_total", Type::kCounter, kReplica, "",
