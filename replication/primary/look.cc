@@ -5,6 +5,7 @@
 #include "control/endpoint.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
+#include "primary/strangers.h"
 
 namespace hyperloop {
 
@@ -43,12 +44,13 @@ Result<std::vector<MemberLook>> LookAtReplicas(
   return looks;
 }
 
-void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
+void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
   std::erase_if(*looks, [&](const MemberLook& look) {
     if (look.hello.device == "ready") return false;
     missing->push_back({look.name, look.address, look.hello.device});
     return true;
   });
+  LeaveOutStrangers(looks, missing);
 }
 
 Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool) {

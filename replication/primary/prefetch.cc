@@ -25,7 +25,7 @@ class ReplicaPrefetch final : public Prefetch {
     std::vector<MissingReplica> missing;
     HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
                         LookAtReplicas(replicas_, rules.may_leave_out, &missing));
-    if (rules.may_leave_out) LeaveOutWithoutRnic(&looks, &missing);
+    if (rules.may_leave_out) LeaveOutUnfit(&looks, &missing);
     HL_ASSIGN_OR_RETURN(plan_, PlanTake(looks, missing, options_.region_size, rules,
                                         {options_.add_replica, options_.remove_replica}));
     if (plan_.format)

@@ -421,7 +421,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
                       LookAtReplicas(replicas_, Rules().bears_missing(), &missing));
-  if (Rules().bears_missing()) LeaveOutWithoutRnic(&looks, &missing);
+  if (Rules().bears_missing()) LeaveOutUnfit(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan,
                       PlanTake(looks, missing, options_.region_size, Rules(),
                                {options_.add_replica, options_.remove_replica}));

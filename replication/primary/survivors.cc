@@ -28,7 +28,7 @@ Result<Survivors> FindSurvivors(const StoreOptions& options) {
   HL_ASSIGN_OR_RETURN(const auto replicas, ReplicasOf(options, trust));
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtReplicas(replicas, true, &missing));
-  LeaveOutWithoutRnic(&looks, &missing);
+  LeaveOutUnfit(&looks, &missing);
   FailureRules rules = RulesOf(options);
   for (const MissingReplica& each : missing) rules.given_up.push_back(each.address);
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, missing, options.region_size, rules));

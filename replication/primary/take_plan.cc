@@ -4,6 +4,7 @@
 
 #include "hyperloop/core/text.h"
 #include "layout/replica_lists.h"
+#include "primary/strangers.h"
 
 namespace hyperloop {
 namespace {
@@ -379,6 +380,22 @@ std::optional<Configuration> BeforeChange(const Configuration& recorded,
   return before;
 }
 
+// The error of looks of which some are of the group and some are strangers to it, with the way out
+// if there is one.
+Status WithWayWithoutStrangers(const Status& refused, std::span<const MemberLook> members,
+                               std::span<const MissingReplica> missing, const FailureRules& rules) {
+  std::vector<MemberLook> looks(members.begin(), members.end());
+  std::vector<MissingReplica> without(missing.begin(), missing.end());
+  LeaveOutStrangers(&looks, &without);
+  if (rules.may_leave_out || looks.size() == members.size()) return refused;
+  const FailureRules going_on{true, rules.min_replicas, rules.given_up};
+  if (!PlanTake(looks, without, 0, going_on).ok()) return refused;
+  return {refused.code(), Text(refused.message(),
+                               "; if it took the place of a replica that is "
+                               "lost, on_replica_failure=continue goes on "
+                               "without it")};
+}
+
 }  // namespace
 
 size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules) {
@@ -397,7 +414,8 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (members.empty() && missing.empty()) return InvalidArgument("no replica is listed");
   if (members.empty())
     return Unavailable(Text("no replica can serve; ", missing[0].name, ": ", missing[0].why));
-  HL_RETURN_IF_ERROR(CheckDistinct(members));
+  if (const Status distinct = CheckDistinct(members); !distinct.ok())
+    return WithWayWithoutStrangers(distinct, members, missing, rules);
   HL_RETURN_IF_ERROR(CheckGivenUp(members, rules.given_up));
   TakePlan plan;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
@@ -405,7 +423,8 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   });
   plan.format = installed == members.end();
   if (!plan.format) {
-    HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
+    if (const Status one = CheckGroups(members, *installed); !one.ok())
+      return WithWayWithoutStrangers(one, members, missing, rules);
     HL_RETURN_IF_ERROR(ListCheck(members, missing, rules, change).Plan(&plan));
     HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
   } else if (missing.empty()) {

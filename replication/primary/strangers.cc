@@ -1,0 +1,107 @@
+#include "primary/strangers.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "hyperloop/core/text.h"
+#include "layout/replica_lists.h"
+
+namespace hyperloop {
+namespace {
+
+bool IsOf(const MemberLook& look, const std::string& group) {
+  return look.hello.installed_epoch != 0 && look.hello.group == group;
+}
+
+// The replicas of the newest configuration that a node of this group has recorded.
+std::vector<Configuration::Replica> RecordedBy(const std::vector<MemberLook>& looks,
+                                               const std::string& group) {
+  const MemberLook* newest = nullptr;
+  for (const MemberLook& each : looks)
+    if (IsOf(each, group) &&
+        (newest == nullptr || each.hello.installed_epoch > newest->hello.installed_epoch))
+      newest = &each;
+  Configuration recorded;
+  if (newest == nullptr) return {};
+  const auto replicas =
+      ParseReplicas(newest->hello.installed_nodes, newest->hello.installed_replicas);
+  const auto absent = ParseReplicas(newest->hello.absent_nodes, newest->hello.absent_replicas);
+  if (!replicas.ok() || !absent.ok()) return {};
+  recorded.replicas = *replicas;
+  recorded.absent = *absent;
+  return recorded.All();
+}
+
+// The strangers among looks of which some are of one group.
+class Strangers {
+ public:
+  Strangers(const std::vector<MemberLook>& looks, const std::string& group)
+      : looks_(looks), group_(group), recorded_(RecordedBy(looks, group)) {}
+
+  // Whether each look may be of the group, or is a stranger to it, and a replica of it answers.
+  bool Explain() const {
+    return std::ranges::any_of(looks_, [&](const MemberLook& each) { return AtHome(each); }) &&
+           std::ranges::all_of(looks_, [&](const MemberLook& each) {
+             return !IsForeign(each) || !Why(each).empty();
+           });
+  }
+  // Empty: it is none.
+  std::string Why(const MemberLook& look) const {
+    const Configuration::Replica* const place = At(look.address);
+    if (place == nullptr || AtHome(look) || !(IsForeign(look) || IsCopy(look))) return "";
+    return Text("is now ", IsForeign(look) ? "" : "a copy of ", "node ", look.hello.node_id,
+                " of group ", look.hello.group, ", and not node ", FormatUuid(place->node),
+                "; start it with its own pool, or with a fresh one");
+  }
+
+ private:
+  const Configuration::Replica* At(const std::string& address) const {
+    for (const Configuration::Replica& each : recorded_)
+      if (each.address == address) return &each;
+    return nullptr;
+  }
+  bool AtHome(const MemberLook& look) const {
+    const Configuration::Replica* const place = At(look.address);
+    return place != nullptr && IsOf(look, group_) && FormatUuid(place->node) == look.hello.node_id;
+  }
+  bool IsForeign(const MemberLook& look) const {
+    return look.hello.installed_epoch != 0 && look.hello.group != group_;
+  }
+  bool IsCopy(const MemberLook& look) const {
+    return std::ranges::any_of(looks_, [&](const MemberLook& other) {
+      return &other != &look && other.hello.node_id == look.hello.node_id && AtHome(other);
+    });
+  }
+
+  const std::vector<MemberLook>& looks_;
+  const std::string group_;
+  const std::vector<Configuration::Replica> recorded_;
+};
+
+}  // namespace
+
+void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
+  std::set<std::string> groups;
+  for (const MemberLook& each : *looks)
+    if (each.hello.installed_epoch != 0) groups.insert(each.hello.group);
+  std::optional<std::string> own;
+  for (const std::string& each : groups) {
+    if (!Strangers(*looks, each).Explain()) continue;
+    if (own.has_value()) return;
+    own = each;
+  }
+  if (!own.has_value()) return;
+  const std::vector<MemberLook> all = *looks;
+  const Strangers strangers(all, *own);
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    // Found in `all`, where it has another place than here.
+    const auto same = std::ranges::find(all, look.address, &MemberLook::address);
+    const std::string why = strangers.Why(*same);
+    if (!why.empty()) missing->push_back({look.name, look.address, why});
+    return !why.empty();
+  });
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,17 @@
+// Strangers: nodes that answer at the address of a group's replica, and are none of its replicas.
+#pragma once
+
+#include <vector>
+
+#include "primary/take_plan.h"
+
+namespace hyperloop {
+
+// Moves strangers from `looks` to `missing`, as replicas that do not answer: nothing that they say
+// is of the group. A stranger answers at an address that the group's newest configuration records
+// for another node, and either belongs to another group, or is a copy of a replica that answers at
+// its own recorded address. A fresh node is no stranger. If the looks may be of several groups, or
+// of none, nothing is moved.
+void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
+
+}  // namespace hyperloop
