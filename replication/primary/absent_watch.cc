@@ -28,6 +28,7 @@ AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shar
                          int avoid_cpu)
     : trust_(std::move(trust)),
       round_interval_(options.heartbeat_timeout.count() == 0 ? kRoundInterval : kInterval),
+      try_way_(options.try_way),
       log_(std::move(log)),
       silence_(options.heartbeat_timeout, options.rules),
       thread_(
@@ -137,6 +138,7 @@ std::chrono::milliseconds AbsentWatch::Work() {
   }
   Status judged = Judge(*replica, generation, Ask(replica->address));
   if (judged.ok()) judged = CheckMembersAnswer();
+  if (judged.ok()) judged = TryWayTo(*replica, generation);
   Note(*replica, generation, judged);
   return std::chrono::milliseconds(0);
 }
@@ -196,8 +198,12 @@ void AbsentWatch::NoteProposalLocked(const std::string& address) {
   const bool known = !absent_.empty() && absent_.back().proposed;
   if (known && absent_.back().replica.address == address) return;
   if (known) absent_.pop_back();
-  if (!address.empty() && !configuration_.Has(address))
+  if (!address.empty() && !configuration_.Has(address)) {
     absent_.push_back({{kNilUuid, address}, true, {}, {}, {}, {}});
+    // As for one that was left out: what failed a moment ago is tried after a pause.
+    const History& history = history_[address];
+    if (history.failures != 0) absent_.back().next = history.last + PauseAfter(history.failures);
+  }
   UpdateReadyLocked();
 }
 
@@ -214,6 +220,22 @@ Status AbsentWatch::CheckMembersAnswer() {
     HL_RETURN_IF_ERROR(Ask(each.address).status().WithContext("a member is silent"));
   }
   return {};
+}
+
+// Taking a replica in interrupts the group, and a new one is recorded before that. So a replica
+// that could not come is not tried.
+Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t generation) {
+  std::string host;
+  {
+    const std::lock_guard lock(mutex_);
+    const Absent* const absent = FindLocked(replica.address);
+    if (generation != generation_ || absent == nullptr || !absent->before.has_value())
+      return Unavailable("no longer asked for");
+    if (try_way_ == nullptr) return {};
+    host = absent->before->host;
+  }
+  return try_way_(host).WithContext(
+      Text("replica ", replica.address, " cannot be reached by RDMA from the primary"));
 }
 
 std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,11 +30,14 @@ class AbsentWatch {
     // As StoreOptions::heartbeat_timeout; 0: no member is silent.
     std::chrono::milliseconds heartbeat_timeout{0};
     FailureRules rules = {};
+    // Whether the RNIC of a host, as its Hello calls it, can be reached from here. A replica of
+    // which it cannot is not taken in. Null: it is not asked.
+    std::function<Status(const std::string& host)> try_way = nullptr;
   };
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
   AbsentWatch(control::Trust trust, const Options& options, std::shared_ptr<Log> log,
               int avoid_cpu);
-  // Waits for the question that is under way, at most a second.
+  // Waits for the question that is under way, at most a second, or for the way that is tried.
   ~AbsentWatch();
 
   // Watches the absent replicas of this configuration from now on, and asks its members.
@@ -89,6 +93,8 @@ class AbsentWatch {
                Result<control::HelloReplyT> hello);
   void Note(const Configuration::Replica& replica, uint64_t generation, const Status& judged);
   Status CheckMembersAnswer();
+  // Whether the way to the replica works.
+  Status TryWayTo(const Configuration::Replica& replica, uint64_t generation);
   Result<control::HelloReplyT> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
   // To be called when a ready_until has changed.
@@ -96,6 +102,7 @@ class AbsentWatch {
 
   const control::Trust trust_;
   const std::chrono::milliseconds round_interval_;
+  const std::function<Status(const std::string& host)> try_way_;
   const std::shared_ptr<Log> log_;
   std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest one of absent_
   std::atomic<bool> any_silent_{false}, ending_{false};

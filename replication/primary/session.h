@@ -201,6 +201,9 @@ class Session {
   void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
   Status Announce(ReplicaHandle& newcomer, Configuration* next);
+  // Whether this configuration records the replica whose addition is to be taken back.
+  bool HasTakenBack(const Configuration& configuration) const;
+  void NoteAddition(const ReplicaHandle* joiner);
   // Whether the configuration has it, perhaps as an absent one.
   bool IsOfGroup(const ReplicaHandle& replica) const;
   bool IsOfOptions(const ReplicaHandle& replica) const;
@@ -213,6 +216,8 @@ class Session {
   // Group operations then end, and the group is brought back with the one or without the other.
   Status CheckForChange() const;
   void WatchAbsent();
+  // Whether the RNIC of this host can be reached. Uses a device of its own, and no lock.
+  Status TryWay(const std::string& host) const;
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
   // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
@@ -299,6 +304,10 @@ class Session {
   PhaseTimes times_;  // of the taking
   // Set: the own pool was judged to have what all members lost; this is where their best log ends.
   std::optional<uint64_t> stands_in_for_;
+
+  // Of additions while the group serves, by address: the replica that was recorded last and was no
+  // member since; and one that then could not be taken in, until the group has it no more.
+  std::string announced_, taken_back_;
 
   // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
   // ones are compared.

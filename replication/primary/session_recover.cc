@@ -5,6 +5,7 @@
 #include "common/group_error.h"
 #include "common/heartbeat_word.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/replication/inspect.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
 
@@ -77,6 +78,30 @@ void Session::WatchAbsent() {
     absent_watch_->Set(configuration_, info_.group, pool_->region().size());
 }
 
+bool Session::HasTakenBack(const Configuration& configuration) const {
+  return std::ranges::any_of(configuration.absent, [&](const Configuration::Replica& each) {
+    return each.address == taken_back_;
+  });
+}
+
+void Session::NoteAddition(const ReplicaHandle* joiner) {
+  if (joiner != nullptr) announced_ = IsMember(*joiner) ? "" : joiner->address();
+  if (taken_back_.empty() || HasTakenBack(configuration_)) return;
+  if (!configuration_.Has(taken_back_)) {
+    absences_.erase(taken_back_);
+    Say(LogLevel::kWarn, Text("replica ", taken_back_,
+                              " could not be taken in, and is not of the "
+                              "group, as before it was proposed"));
+  }
+  taken_back_.clear();
+  if (joiner == nullptr) announced_.clear();
+}
+
+Status Session::TryWay(const std::string& host) const {
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
+  return NodeView::Connect(*device, host).status();
+}
+
 Status Session::BecomeFenced(const std::string& why) {
   if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
   const std::lock_guard lock(fence_mutex_);
@@ -121,6 +146,7 @@ void Session::NoteBack(ReplicaHandle* joiner) {
     replica->ClearSuspicion();
     replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
   }
+  NoteAddition(joiner);
   WatchAbsent();
   unproven_ = joiner != nullptr && IsMember(*joiner) ? joiner : nullptr;
   Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ", members_.size(),
@@ -130,6 +156,7 @@ void Session::NoteBack(ReplicaHandle* joiner) {
 void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault) {
   absent_watch_->Failed(joiner.address());
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
+  if (joiner.address() == announced_ && !own_fault) taken_back_ = announced_;
   Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in: ", why.message(),
                             "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
@@ -144,6 +171,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   if (device_ != nullptr && !device_->alive()) unproven_ = nullptr;
   ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
+  bool repeated = false;
   NoteOutOfReach(cause, joiner);
   if (joiner != nullptr) {
     Say(LogLevel::kInfo,
@@ -153,6 +181,14 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   while (true) {
     Result<Recovered> recovered = Unavailable("the store is being closed");
     if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiner);
+    if (recovered.ok() && joiner == nullptr && HasTakenBack(configuration_) &&
+        !std::exchange(repeated, true)) {
+      for (const auto& replica : replicas_) replica->ClearSuspicion();
+      unproven_ = nullptr;
+      NoteSilence(Clock::now());
+      deadline = lost_since_ + allowed;
+      continue;  // the members work; once more, to take the addition back
+    }
     if (recovered.ok()) {
       NoteBack(joiner);
       return recovered;
@@ -166,7 +202,9 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     // Whatever failed, the members do not wait for a joiner twice.
     if (interrupted) {
       NoteNotTakenIn(*joiner, why, own_fault);
-      if (joiner == replicas_.back().get() && !IsOfGroup(*joiner) && !IsOfOptions(*joiner))
+      const bool in_bulk_lane = bulk_ != nullptr && bulk_->size() == replicas_.size();
+      if (joiner == replicas_.back().get() && !IsOfGroup(*joiner) && !IsOfOptions(*joiner) &&
+          !in_bulk_lane)
         replicas_.pop_back();
       joiner = nullptr;
       deadline = std::max(deadline, lost_since_ + allowed);
@@ -378,11 +416,9 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
   if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);
-  if (judgement.standing == Standing::kReclaim) {
-    Say(LogLevel::kWarn,
-        Text("another primary was promised this group, and gave up or is gone; taking it back "
-             "under epoch ",
-             judgement.epoch));
+  if (judgement.standing == Standing::kReclaim && !judgement.why.empty()) {
+    Say(LogLevel::kWarn, Text("another primary was promised this group, and gave up or is gone: ",
+                              judgement.why, "; taking it back under epoch ", judgement.epoch));
   }
   Configuration next = configuration_;
   uint64_t epoch = judgement.epoch;
@@ -392,7 +428,13 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
     HL_RETURN_IF_ERROR(IsOfGroup(*joiner) ? TakeIn(*joiner, &next, &epoch)
                                           : Announce(*joiner, &next));
   }
-  const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr;
+  // The second step of a change, as of an opening with remove_replica. All members, which decide,
+  // have recorded the first one, by which the replica is absent.
+  const bool takes_back =
+      joiner == nullptr && judgement.standing != Standing::kShrink && HasTakenBack(next);
+  if (takes_back)
+    std::erase_if(next.absent, [&](const auto& each) { return each.address == taken_back_; });
+  const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr || takes_back;
   const bool announces = joiner != nullptr && !IsMember(*joiner);
   if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
   HL_ASSIGN_OR_RETURN(device_, open_device_());

@@ -546,8 +546,10 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   for (const auto& replica : replicas_) replica->Disconnect();
   if (status.ok()) {
     absent_watch_ = std::make_unique<AbsentWatch>(
-        replicas_.front()->trust(), AbsentWatch::Options{options_.heartbeat_timeout, Rules()}, log_,
-        PinnedCpu(*device_));
+        replicas_.front()->trust(),
+        AbsentWatch::Options{options_.heartbeat_timeout, Rules(),
+                             [this](const std::string& host) { return TryWay(host); }},
+        log_, PinnedCpu(*device_));
     WatchAbsent();
   }
   if (!status.ok()) {

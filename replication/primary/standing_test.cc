@@ -257,6 +257,7 @@ TEST_F(StandingTest, SealThatNobodyInstallsIsOvertaken) {
   before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 8u);
+  EXPECT_THAT(Judge().why, HasSubstr("sealed for the other"));
   now_[0]->heartbeat = 5;
   EXPECT_EQ(Judge().standing, Standing::kWait);
   now_[0]->released = true;
@@ -271,6 +272,7 @@ TEST_F(StandingTest, WhatAnEarlierAttemptOfItsOwnSealedIsItsOwn) {
   now_[0]->sealed_epoch = 6;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 7u);
+  EXPECT_EQ(Judge().why, "") << "there is no rival";
   now_[0]->served_epoch = now_[0]->installed_epoch = 6;
   now_[0]->served_owner = now_[0]->sealed_owner;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);

@@ -506,6 +506,9 @@ Judgement JudgeStanding(const Configuration& own,
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
     out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
     if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;
+    if (!mine(hello) && out.why.empty())
+      out.why = Text(NameOf(replica), " was sealed for ", hello.sealed_owner_name, " (epoch ",
+                     hello.sealed_epoch, ")");
     const bool watched =
         i < before.size() && before[i].has_value() && before[i]->sealed_epoch == hello.sealed_epoch;
     if (mine(hello) || hello.released || (watched && before[i]->heartbeat == hello.heartbeat))

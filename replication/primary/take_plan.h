@@ -118,7 +118,9 @@ enum class Standing {
 struct Judgement {
   Standing standing = Standing::kWait;
   uint64_t epoch = 0;  // kReclaim, kShrink: the epoch to seal
-  std::string why;     // kWait, kShrink, kFenced: the reason
+  // kWait, kShrink, kFenced: the reason. kReclaim: which rival was promised the group; empty: none,
+  // as what this primary sealed before, and did not finish, is its own.
+  std::string why;
   // The replicas that did not answer, or have another pool than the configuration's.
   std::vector<size_t> missing;
   std::vector<std::string> reasons = {};  // why, of each missing one
