@@ -40,8 +40,8 @@ class BytesFile final : public rocksdb::FSSequentialFile {
   size_t at_ = 0;
 };
 
-// Whether CURRENT names a MANIFEST that has bytes. What an opaque one names cannot be told here, and
-// the layer above finds it out.
+// Whether CURRENT names a MANIFEST that has bytes. What an opaque one names cannot be told here,
+// but by the layer above.
 bool NamesAreThere(rocksdb::FileSystem& fs, const std::string& directory) {
   const Result<Current> current = LocalCurrent(fs, directory);
   if (!current.ok()) return false;
