@@ -57,8 +57,10 @@ class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
 // Takes the group for the directory, which makes both hold the same, and releases the group.
 Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   std::shared_ptr<rocksdb::Logger> log;
-  HL_RETURN_IF_ERROR(
-      FromIOStatus(fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr), "logging"));
+  const IOStatus logging = fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr);
+  if (logging.IsBusy())
+    return Busy(directory + " is open in another process: " + logging.ToString());
+  HL_RETURN_IF_ERROR(FromIOStatus(logging, "logging"));
   const std::string lock_path = directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;
   const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr);
