@@ -39,6 +39,43 @@ bool IsIn(const std::string& path, const std::string& directory) {
          (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
+// The MANIFEST of a database that is in no bound directory. RocksDB speaks of that database from
+// then on.
+class OtherManifest final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  explicit OtherManifest(std::unique_ptr<rocksdb::FSWritableFile>&& file)
+      : FSWritableFileOwnerWrapper(std::move(file)) {}
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* dbg) override {
+    spoken_of::Nothing();
+    return target()->Append(data, options, dbg);
+  }
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           const rocksdb::DataVerificationInfo& info,
+                           rocksdb::IODebugContext* dbg) override {
+    spoken_of::Nothing();
+    return target()->Append(data, options, info, dbg);
+  }
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     rocksdb::IODebugContext* dbg) override {
+    spoken_of::Nothing();
+    return target()->PositionedAppend(data, offset, options, dbg);
+  }
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     const rocksdb::DataVerificationInfo& info,
+                                     rocksdb::IODebugContext* dbg) override {
+    spoken_of::Nothing();
+    return target()->PositionedAppend(data, offset, options, info, dbg);
+  }
+};
+
+// `file` was opened in the local file system.
+void NoteOtherManifest(const std::string& path, std::unique_ptr<rocksdb::FSWritableFile>* file) {
+  if (IsManifest(BaseOf(path))) *file = std::make_unique<OtherManifest>(std::move(*file));
+}
+
 }  // namespace
 
 using rocksdb::FileLock;
@@ -179,8 +216,11 @@ IOStatus BindingFileSystem::NewWritableFile(const std::string& path, const FileO
                                             std::unique_ptr<rocksdb::FSWritableFile>* file,
                                             IODebugContext* dbg) {
   return In(path, [&](FileSystem& fs) {
-    const IOStatus allowed = &fs == target() ? CheckElsewhere(path) : IOStatus::OK();
-    return allowed.ok() ? fs.NewWritableFile(path, options, file, dbg) : allowed;
+    const bool elsewhere = &fs == target();
+    IOStatus opened = elsewhere ? CheckElsewhere(path) : IOStatus::OK();
+    if (opened.ok()) opened = fs.NewWritableFile(path, options, file, dbg);
+    if (opened.ok() && elsewhere) NoteOtherManifest(path, file);
+    return opened;
   });
 }
 
@@ -188,8 +228,11 @@ IOStatus BindingFileSystem::ReopenWritableFile(const std::string& path, const Fi
                                                std::unique_ptr<rocksdb::FSWritableFile>* file,
                                                IODebugContext* dbg) {
   return In(path, [&](FileSystem& fs) {
-    const IOStatus allowed = &fs == target() ? CheckElsewhere(path) : IOStatus::OK();
-    return allowed.ok() ? fs.ReopenWritableFile(path, options, file, dbg) : allowed;
+    const bool elsewhere = &fs == target();
+    IOStatus opened = elsewhere ? CheckElsewhere(path) : IOStatus::OK();
+    if (opened.ok()) opened = fs.ReopenWritableFile(path, options, file, dbg);
+    if (opened.ok() && elsewhere) NoteOtherManifest(path, file);
+    return opened;
   });
 }
 

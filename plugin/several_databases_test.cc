@@ -156,6 +156,33 @@ TEST_P(SeveralDatabasesTest, AnotherDatabaseIsWrittenBesideTheBoundOne) {
   }
 }
 
+// Whatever the thread did last with the bound database, a family of another one is not its own.
+TEST_P(SeveralDatabasesTest, AnotherDatabaseThatWasOpenedBeforeTheBoundOneGrows) {
+  if (GetParam() == Way::kUri) GTEST_SKIP() << "by URI a FileSystem is for one database";
+  OpenAndCopy();
+  Close();
+  DB* opened = nullptr;
+  ASSERT_OK(DB::Open(MakeOptions(), copy_, &opened));
+  const std::unique_ptr<DB> other(opened);
+  const auto expect_grows = [&](const std::string& name) {
+    SCOPED_TRACE(name);
+    ColumnFamilyHandle* family = nullptr;
+    ASSERT_OK(other->CreateColumnFamily(ColumnFamilyOptions(), name, &family));
+    ASSERT_OK(other->Put(rocksdb::WriteOptions(), family, "other", "1"));
+    ASSERT_OK(other->Flush(FlushOptions(), family));
+    ASSERT_OK(other->DestroyColumnFamilyHandle(family));
+    ExpectGoesOn();
+  };
+  ASSERT_OK(Open(MakeOptions()));
+  expect_grows("opened");
+  ColumnFamilyHandle* family = nullptr;
+  ASSERT_OK(db_->CreateColumnFamily(ColumnFamilyOptions(), "own", &family));
+  expect_grows("created");
+  ASSERT_OK(db_->DropColumnFamily(family));
+  ASSERT_OK(db_->DestroyColumnFamilyHandle(family));
+  expect_grows("dropped");
+}
+
 // What is the bound database's own is refused as before, whatever else is open.
 TEST_P(SeveralDatabasesTest, AFamilyElsewhereIsRefusedAndItsEndHeals) {
   OpenAndCopy();

@@ -14,7 +14,7 @@ thread_local State state;
 
 void Opening(const BoundDirectory& bound) { state = {&bound, true}; }
 
-void Opened() { state.opening = false; }
+void Opened() { state = {}; }
 
 void WritesManifest(const BoundDirectory& bound) {
   if (state.bound != &bound) state = {&bound, false};

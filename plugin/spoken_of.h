@@ -15,14 +15,15 @@ namespace spoken_of {
 
 // This thread has locked and bound the directory, and is opening its database.
 void Opening(const BoundDirectory& bound);
-// The database has its log now, so its options are known.
+// The database has its log now: its options and families are known.
 void Opened();
 // This thread writes to the MANIFEST of the directory.
 void WritesManifest(const BoundDirectory& bound);
 // This thread opens a MANIFEST to read it. Null: it is in no bound directory.
 void ReadsManifest(const BoundDirectory* bound);
 
-// This thread has closed, or given up opening, what it spoke of.
+// This thread has closed, or given up opening, what it spoke of, or writes to the MANIFEST of a
+// database that is in no bound directory.
 void Nothing();
 
 // Whether RocksDB speaks of the database in this directory, which may be null: that is false then.
