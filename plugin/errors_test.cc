@@ -14,6 +14,7 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Options;
 using rocksdb::WriteOptions;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A local file system that counts the bytes appended to logs, and fails such appends on request.
@@ -52,6 +53,43 @@ class LocalFaults : public rocksdb::FileSystemWrapper {
    private:
     LocalFaults* const faults_;
     const bool log_;
+  };
+};
+
+// A local disk that has no room for a MANIFEST or CURRENT from a moment on.
+class FullDisk : public rocksdb::FileSystemWrapper {
+ public:
+  FullDisk() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "full disk"; }
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<rocksdb::FSWritableFile>* file,
+                           rocksdb::IODebugContext* dbg) override {
+    if (full && IsManifest(BaseOf(path))) return IOStatus::NoSpace("the disk is full");
+    std::unique_ptr<rocksdb::FSWritableFile> opened;
+    IOStatus status = target()->NewWritableFile(path, options, &opened, dbg);
+    if (status.ok()) file->reset(new File(std::move(opened), this, IsManifest(BaseOf(path))));
+    return status;
+  }
+  IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
+                      rocksdb::IODebugContext* dbg) override {
+    if (full && BaseOf(to) == "CURRENT") return IOStatus::NoSpace("the disk is full");
+    return target()->RenameFile(from, to, options, dbg);
+  }
+  std::atomic<bool> full{false};
+
+ private:
+  class File : public rocksdb::FSWritableFileOwnerWrapper {
+   public:
+    File(std::unique_ptr<rocksdb::FSWritableFile>&& file, FullDisk* disk, bool manifest)
+        : FSWritableFileOwnerWrapper(std::move(file)), disk_(disk), manifest_(manifest) {}
+    IOStatus Sync(const IOOptions& options, rocksdb::IODebugContext* dbg) override {
+      if (disk_->full && manifest_) return IOStatus::NoSpace("the disk is full");
+      return target()->Sync(options, dbg);
+    }
+
+   private:
+    FullDisk* const disk_;
+    const bool manifest_;
   };
 };
 
@@ -300,6 +338,45 @@ TEST_F(ErrorsTest, HalfDoneLocalWriteIsCut) {
     Close();
     env_.reset();
     fs_.reset();
+  }
+}
+
+// RocksDB resumes from NoSpace, and would go on with a log that has failed.
+TEST_F(ErrorsTest, AFullLocalDiskDoesNotResumeAfterTheLogFailed) {
+  using Step = std::function<IOStatus(rocksdb::FSWritableFile & manifest)>;
+  const Step steps[] = {
+      [&](rocksdb::FSWritableFile&) {
+        std::unique_ptr<rocksdb::FSWritableFile> next;
+        return fs_->NewWritableFile(Path("MANIFEST-000901"), FileOptions(), &next, nullptr);
+      },
+      [&](rocksdb::FSWritableFile& manifest) { return manifest.Sync(IOOptions(), nullptr); },
+      [&](rocksdb::FSWritableFile&) {
+        return fs_->RenameFile(Path("000902.dbtmp"), Path("CURRENT"), IOOptions(), nullptr);
+      }};
+  for (const Step& step : steps) {
+    SCOPED_TRACE(&step - steps);
+    TearDown();
+    SetUp();
+    const auto disk = std::make_shared<FullDisk>();
+    Use(disk, MakeStoreOptions());
+    Options options = MakeOptions();
+    options.max_bgerror_resume_count = 0;
+    ASSERT_OK(Open(options));
+    Put("before", "1");
+    std::unique_ptr<rocksdb::FSWritableFile> manifest, next;
+    ASSERT_OK(fs_->NewWritableFile(Path("MANIFEST-000900"), FileOptions(), &manifest, nullptr));
+    ASSERT_OK(fs_->NewWritableFile(Path("000902.dbtmp"), FileOptions(), &next, nullptr));
+    ASSERT_OK(next->Append("MANIFEST-000900\n", IOOptions(), nullptr));
+    ASSERT_OK(next->Close(IOOptions(), nullptr));
+    group_->Inject({"append", Code::kTimedOut, false, 0});
+    EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+    disk->full = true;
+    const IOStatus failed = step(*manifest);
+    EXPECT_FALSE(failed.IsNoSpace() || failed.GetRetryable()) << failed.ToString();
+    EXPECT_THAT(failed.ToString(), AllOf(HasSubstr("the disk is full"), HasSubstr("reopen")));
+    disk->full = false;
+    manifest.reset();
+    Close();
   }
 }
 

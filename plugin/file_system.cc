@@ -201,7 +201,8 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   if (opened.ok() && reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
   if (!opened.ok()) {
     if (LeadsToManifest(place.name)) bound.NoteManifestFailed();
-    return opened;
+    in_flight.Decided();
+    return bound.Agreed(std::move(opened));
   }
   if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
   file->reset(new LogLaneFile(std::move(local), place.bound, place.name, *id, size, target()));
@@ -393,6 +394,7 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   NoteOverwritten(destination);
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
+  if (!status.ok() && bound != nullptr) return bound->Agreed(std::move(status));
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
   return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
                                   "cannot list " + to + " in the group");

@@ -211,7 +211,7 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
       return Failure();
     }
   }
-  return target()->Truncate(size, options, dbg);
+  return AgreedLocally(target()->Truncate(size, options, dbg));
 }
 
 IOStatus LogLaneFile::SyncGroup() {
@@ -246,9 +246,16 @@ template <class SyncLocal>
 IOStatus LogLaneFile::SyncBoth(SyncLocal sync_local) {
   if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
   if (!local_sync_) return IOStatus::OK();
-  IOStatus local = sync_local();
+  return AgreedLocally(sync_local());
+}
+
+IOStatus LogLaneFile::AgreedLocally(IOStatus local) {
   if (!local.ok() && LeadsToManifest(name_)) bound_->NoteManifestFailed();
-  return local;
+  return bound_->Agreed(std::move(local));
+}
+
+IOStatus LogLaneFile::Close(const IOOptions& options, IODebugContext* dbg) {
+  return AgreedLocally(LocalFile::Close(options, dbg));
 }
 
 IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
@@ -261,7 +268,8 @@ IOStatus LogLaneFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
 
 IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOptions& options,
                                 IODebugContext* dbg) {
-  return local_sync_ ? target()->RangeSync(offset, nbytes, options, dbg) : IOStatus::OK();
+  if (!local_sync_) return IOStatus::OK();
+  return AgreedLocally(target()->RangeSync(offset, nbytes, options, dbg));
 }
 
 void LogLaneFile::SetPreallocationBlockSize(size_t size) {

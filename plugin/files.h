@@ -95,6 +95,7 @@ class LogLaneFile final : public LocalFile {
   rocksdb::IOStatus RangeSync(uint64_t offset, uint64_t nbytes, const rocksdb::IOOptions& options,
                               rocksdb::IODebugContext* dbg) override;
   bool IsSyncThreadSafe() const override { return target()->IsSyncThreadSafe(); }
+  rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   void SetPreallocationBlockSize(size_t size) override;
 
  private:
@@ -115,6 +116,9 @@ class LogLaneFile final : public LocalFile {
   // Then `sync_local`: of a MANIFEST and of what becomes CURRENT always, of a log with local_sync.
   template <class SyncLocal>
   rocksdb::IOStatus SyncBoth(SyncLocal sync_local);
+  // Returns what the local file said as RocksDB should get it. The caller must not hold an
+  // InFlight.
+  rocksdb::IOStatus AgreedLocally(rocksdb::IOStatus local);
   // Why it is not proven that an active memtable holds an entry. Null only if the first `kept`
   // bytes of this log and the MANIFEST prove it.
   const char* WhyNothingToFlush(uint64_t kept);
