@@ -228,6 +228,19 @@ TEST_P(EncryptedTest, AnEmptyDatabaseKeepsItsFamilies) {
   EXPECT_NE(Manifest(), "");
 }
 
+// An encrypted CURRENT does not tell which MANIFEST must have been read.
+TEST_P(EncryptedTest, NamesThatWereReadByHalfAreNotTheGroups) {
+  Make();
+  Crash();
+  WriteLocal(Path("HYPERLOOP.open"), "");
+  WriteLocal(Path("CURRENT"), "");
+  group_->Inject({"look", Code::kUnavailable, false, 1});  // after CURRENT
+  std::unique_ptr<rocksdb::FSSequentialFile> file;
+  const rocksdb::IOStatus read = fs_->NewSequentialFile(Path("CURRENT"), {}, &file, nullptr);
+  EXPECT_FALSE(group_->ForgetFaults()) << "nothing was read";
+  EXPECT_THAT(read.ToString(), AllOf(HasSubstr("was not closed"), HasSubstr("injected into look")));
+}
+
 TEST_P(EncryptedTest, AFailedLogAsksForReopeningAndSaysWhy) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;

@@ -22,7 +22,6 @@
 
 #include <rocksdb/file_system.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -71,6 +70,12 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Ok if the directory could be bound to the group now, or the error with which LockFile would
   // refuse it. kBusy: a primary lives. It takes nothing and changes nothing.
   Status Examine(const std::string& directory);
+
+  // Whether the directory was bound and not released, and nobody has it open now.
+  bool IsUnclean(const std::string& directory) const;
+  // For how long readers of an unclean directory get what the group gave, or why it gave nothing,
+  // before it is asked again. To be called before the first of them reads.
+  void KeepNames(std::chrono::nanoseconds time) { keep_names_ = time; }
 
   // Whether the open database lets a file be created that is not in its directory: not a log or a
   // table in a directory that its options name.
@@ -152,14 +157,19 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static Status CheckProcess(const Place& place);
   // kBusy: it is the info log of a database that another process has open.
   static Status CheckInfoLog(const std::string& path);
-  // Whether the directory was bound and not released, and nobody has it open now.
-  bool IsUnclean(const std::string& directory) const;
-  // CURRENT and the MANIFESTs as the group holds them, by name. It takes and changes nothing.
-  // kBusy: a primary lives.
-  Result<std::map<std::string, std::string>> NamesOfGroup(const std::string& directory) const;
+  // The bytes of CURRENT and the MANIFESTs as the group holds them, by name; empty: it holds no
+  // database.
+  using Names = std::map<std::string, std::string>;
+  // They are all read, or it is an error. It takes and changes nothing. kBusy: a primary lives.
+  Result<Names> NamesOfGroup(const std::string& directory) const;
+  // The same, or what was kept of it for a reader of `name`.
+  std::shared_ptr<const Result<Names>> NamesFor(const std::string& directory,
+                                                const std::string& name);
+  // Warns once that what is read of the directory is not the group's.
+  void WarnOfOldNames(const std::string& directory, const std::string& name, const Status& why);
   // Opens CURRENT or a MANIFEST of a directory that is not bound here. Where it is unclean, the
-  // bytes are the group's. If the group cannot be asked they are the directory's, or, where these
-  // are cut, the error says so.
+  // bytes are the group's. What the group does not hold is the directory's. If the group cannot be
+  // asked, all is, or, where it is cut, the error says so.
   rocksdb::IOStatus OpenUnlocked(const std::string& path, const rocksdb::FileOptions& options,
                                  std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                  rocksdb::IODebugContext* dbg);
@@ -253,7 +263,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const std::shared_ptr<InfoLog> log_;
   bool must_hold_database_ = false;
   NearFiles near_;
-  std::atomic<bool> warned_unclean_{false};
+  std::chrono::nanoseconds keep_names_ = std::chrono::seconds(5);
 
   // Guards what follows. It is never held during a call into a Store or another file system.
   // Names of the files that were changed in place since the directory was bound.
@@ -274,7 +284,12 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     std::string real;     // the real path, if there is a refusal
     std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
   };
-  std::map<std::string, std::string> names_of_group_;   // what OpenUnlocked read last, by path
+  struct KeptNames {
+    std::shared_ptr<const Result<Names>> names;
+    std::chrono::steady_clock::time_point until;
+  };
+  std::map<std::string, KeptNames> names_of_group_;     // by directory, until LOCK is taken
+  std::set<std::string> warned_unclean_;                // directories, by WarnOfOldNames
   std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
 };
 

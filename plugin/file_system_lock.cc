@@ -222,6 +222,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   std::lock_guard<std::mutex> lock(mutex_);
   bound_ = std::move(bound);
   names_of_group_.clear();
+  warned_unclean_.clear();
   {
     const std::lock_guard<std::mutex> overwritten(overwritten_mutex_);
     overwritten_.clear();

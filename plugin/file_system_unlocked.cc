@@ -21,7 +21,8 @@ using rocksdb::IOStatus;
 // A file whose bytes are in memory.
 class BytesFile final : public rocksdb::FSSequentialFile {
  public:
-  explicit BytesFile(std::string bytes) : bytes_(std::move(bytes)) {}
+  explicit BytesFile(std::shared_ptr<const std::string> bytes)
+      : held_(std::move(bytes)), bytes_(*held_) {}
   IOStatus Read(size_t n, const IOOptions&, rocksdb::Slice* result, char* scratch,
                 IODebugContext*) override {
     n = std::min(n, bytes_.size() - at_);
@@ -36,12 +37,13 @@ class BytesFile final : public rocksdb::FSSequentialFile {
   }
 
  private:
-  const std::string bytes_;
+  const std::shared_ptr<const std::string> held_;
+  const std::string& bytes_;
   size_t at_ = 0;
 };
 
 // Whether CURRENT names a MANIFEST that has bytes. What an opaque one names cannot be told here,
-// but by the layer above.
+// and the layer above finds it out.
 bool NamesAreThere(rocksdb::FileSystem& fs, const std::string& directory) {
   const Result<Current> current = LocalCurrent(fs, directory);
   if (!current.ok()) return false;
@@ -72,28 +74,62 @@ bool HyperloopFileSystem::IsUnclean(const std::string& directory) const {
 }
 
 // The judgement ends the taking before anything changes, as in Examine.
-Result<std::map<std::string, std::string>> HyperloopFileSystem::NamesOfGroup(
+Result<HyperloopFileSystem::Names> HyperloopFileSystem::NamesOfGroup(
     const std::string& directory) const {
   TakeRequest request;
   PairingFile file;
   HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
-  std::map<std::string, std::string> read;
+  Names read;
+  bool whole = false;
   request.judge = [&](const GroupFiles& group) -> Status {
     for (const FileInfo& info : group.Files()) {
       if (info.name != "CURRENT" && !IsManifest(info.name)) continue;
       HL_ASSIGN_OR_RETURN(read[info.name], ReadWhole(group, info));
     }
+    whole = true;
     return Aborted("the group was only looked at");
   };
   StoreOptions options = options_;
   options.takeover = false;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, open_store_(options, nullptr));
   TakeResult taken;
-  Status refused = store->Take(request, &taken);
+  const Status refused = store->Take(request, &taken);
   store->Close().IgnoreError();
+  if (!whole) return refused.ok() ? Internal("the group was not looked at") : refused;
   const Current current = ReadCurrent(read["CURRENT"]);
-  if (current.opaque || read.contains(current.manifest)) return read;
-  return refused.code() == Code::kAborted ? NotFound("the group holds no database") : refused;
+  if (!current.opaque && !read.contains(current.manifest)) read.clear();
+  return read;
+}
+
+std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::NamesFor(
+    const std::string& directory, const std::string& name) {
+  using Clock = std::chrono::steady_clock;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto kept = names_of_group_.find(directory);
+    if (kept != names_of_group_.end()) {
+      const Result<Names>& names = *kept->second.names;
+      // CURRENT was read before, and the MANIFEST that it names is of the same moment.
+      const bool named = IsManifest(name) && names.ok() && names->contains(name);
+      if (named || Clock::now() < kept->second.until) return kept->second.names;
+    }
+  }
+  auto asked = std::make_shared<const Result<Names>>(NamesOfGroup(directory));
+  std::lock_guard<std::mutex> lock(mutex_);
+  names_of_group_[directory] = {asked, Clock::now() + keep_names_};
+  return asked;
+}
+
+void HyperloopFileSystem::WarnOfOldNames(const std::string& directory, const std::string& name,
+                                         const Status& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!warned_unclean_.insert(directory).second) return;
+  }
+  log_->Write(LogLevel::kWarn, "the database in " + directory + " was not closed, and " + name +
+                                   " does not come from its group, so what is read of its CURRENT "
+                                   "and MANIFEST may be older than what the group holds: " +
+                                   why.ToString());
 }
 
 IOStatus HyperloopFileSystem::OpenUnlocked(const std::string& path, const FileOptions& options,
@@ -101,38 +137,24 @@ IOStatus HyperloopFileSystem::OpenUnlocked(const std::string& path, const FileOp
                                            IODebugContext* dbg) {
   const std::string directory = ParentOf(path), name = BaseOf(path);
   if (!IsUnclean(directory)) return target()->NewSequentialFile(path, options, file, dbg);
-  {
-    // CURRENT was read before, and what it names is of the same moment.
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = names_of_group_.find(path);
-    if (found != names_of_group_.end() && IsManifest(name)) {
-      file->reset(new BytesFile(std::move(found->second)));
-      names_of_group_.erase(found);
+  const std::shared_ptr<const Result<Names>> names = NamesFor(directory, name);
+  Status why = names->status();
+  if (why.ok()) {
+    const auto found = (*names)->find(name);
+    if (found != (*names)->end()) {
+      file->reset(new BytesFile({names, &found->second}));
       return IOStatus::OK();
     }
-  }
-  Result<std::map<std::string, std::string>> names = NamesOfGroup(directory);
-  if (names.ok() && names->contains(name)) {
-    file->reset(new BytesFile((*names)[name]));
-    std::lock_guard<std::mutex> lock(mutex_);
-    names_of_group_.clear();
-    for (auto& [each, bytes] : *names) names_of_group_[directory + "/" + each] = std::move(bytes);
-    return IOStatus::OK();
-  }
-  const Status why = names.ok() ? NotFound("the group does not hold it") : names.status();
-  if (!NamesAreThere(*target(), directory)) {
+    why = NotFound((*names)->empty() ? "the group holds no database"
+                                     : "the group does not hold this file");
+  } else if (!NamesAreThere(*target(), directory)) {
     return ToIOStatus(why, "hyperloop: the database in " + directory +
                                " was not closed, and its CURRENT or MANIFEST is cut, as after a "
                                "power failure. The group has them, but cannot be asked now");
   }
-  if (why.code() != Code::kBusy && !warned_unclean_.exchange(true)) {
-    log_->Write(LogLevel::kWarn,
-                "the database in " + directory +
-                    " was not closed, and its group cannot be asked, so what is read of its "
-                    "CURRENT and MANIFEST may be older than what the group holds: " +
-                    why.ToString());
-  }
-  return target()->NewSequentialFile(path, options, file, dbg);
+  IOStatus opened = target()->NewSequentialFile(path, options, file, dbg);
+  if (opened.ok()) WarnOfOldNames(directory, name, why);
+  return opened;
 }
 
 }  // namespace hyperloop::plugin

@@ -250,5 +250,114 @@ TEST_F(UncleanTest, ADirectoryThatWasClosedIsReadAsItIs) {
   EXPECT_EQ(asked_, 0);
 }
 
+// The group answers, so it is not said that it cannot be asked. A program that makes a database
+// where there is none tells that by this error.
+TEST_F(UncleanTest, AFirstCreationThatWasCutShortLeftNoDatabase) {
+  rocksdb::FileLock* lock = nullptr;
+  std::filesystem::create_directories(directory_);
+  ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", IOOptions(), &lock, nullptr));
+  Crash();
+  ASSERT_TRUE(fs_->IsUnclean(directory_));
+  Families families;
+  ::testing::internal::CaptureStderr();
+  const rocksdb::Status none = List(&families);
+  EXPECT_TRUE(none.IsPathNotFound()) << none.ToString();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_OK(Open(MakeOptions()));
+  Put("a", "1");
+}
+
+TEST_F(UncleanTest, AFileThatTheGroupDoesNotHoldIsTheDirectorysOrNone) {
+  MakeUnclean();
+  WriteLocal(Path("CURRENT"), "");
+  WriteLocal(Path("MANIFEST-000998"), "old");
+  std::unique_ptr<rocksdb::FSSequentialFile> file;
+  ::testing::internal::CaptureStderr();
+  const IOStatus none = fs_->NewSequentialFile(Path("MANIFEST-000999"), {}, &file, nullptr);
+  EXPECT_TRUE(none.IsPathNotFound()) << none.ToString();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(fs_->NewSequentialFile(Path("MANIFEST-000998"), {}, &file, nullptr));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("MANIFEST-000998"));
+}
+
+// After a failover the former primary's directory has what was, and another machine what is.
+TEST_F(UncleanTest, OldNamesAreSaidToBeOldWhileAnotherPrimaryLives) {
+  MakeUnclean();
+  StoreOptions options = MakeStoreOptions();
+  options.restore = options.rebind = true;
+  const std::shared_ptr<HyperloopFileSystem> other = MakeFileSystem(options);
+  std::filesystem::create_directories(root_ + "/other");
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(other->LockFile(root_ + "/other/LOCK", IOOptions(), &lock, nullptr));
+  Families families;
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(List(&families));
+  EXPECT_OK(List(&families));
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  const size_t said = shown.find("may be older than what the group holds");
+  ASSERT_NE(said, std::string::npos) << shown;
+  EXPECT_THAT(shown.substr(said), HasSubstr("a primary that is alive holds the group"));
+  EXPECT_EQ(shown.find("may be older", said + 1), std::string::npos) << shown;
+  ASSERT_OK(other->UnlockFile(lock, IOOptions(), nullptr));
+}
+
+TEST_F(UncleanTest, OldNamesAreSaidOfEachDirectory) {
+  MakeUnclean();
+  const std::string first = directory_, second = root_ + "/second";
+  std::filesystem::copy(first, second, std::filesystem::copy_options::recursive);
+  LoseGroup();
+  Families families;
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    for (const std::string& each : {first, second}) {
+      directory_ = each;
+      EXPECT_OK(List(&families));
+    }
+  }
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  for (const std::string& each : {first, second})
+    EXPECT_THAT(shown, HasSubstr("the database in " + each + " was not closed"));
+}
+
+TEST_F(UncleanTest, AReaderAsksTheGroupOnce) {
+  MakeUnclean();
+  const auto read = [this] {
+    rocksdb::DB* db = nullptr;
+    ASSERT_OK(rocksdb::DB::OpenForReadOnly(MakeOptions(), directory_, &db));
+    delete db;
+  };
+  fs_->KeepNames(std::chrono::hours(0));
+  read();
+  const int before = group_->CallsOf("judge");
+  read();
+  EXPECT_GT(group_->CallsOf("judge"), before) << "what is kept is kept for a time";
+  const int asked = group_->CallsOf("judge");
+  fs_->KeepNames(std::chrono::hours(1));
+  read();
+  read();
+  EXPECT_EQ(group_->CallsOf("judge"), asked + 1);
+  LoseGroup();
+  fs_->KeepNames(std::chrono::hours(1));
+  read();
+  read();
+  EXPECT_EQ(asked_, 1) << "nor does one that is not answered ask again";
+}
+
+TEST_F(UncleanTest, WhatWasReadIsForgottenWhenTheDirectoryIsLocked) {
+  MakeUnclean();
+  fs_->KeepNames(std::chrono::hours(1));
+  ExpectOpensWithAllFamilies();
+  rocksdb::ColumnFamilyHandle* family = nullptr;
+  ASSERT_OK(db_->CreateColumnFamily(rocksdb::ColumnFamilyOptions(), "two", &family));
+  ASSERT_OK(db_->DestroyColumnFamilyHandle(family));
+  Close();
+  WriteLocal(Path("HYPERLOOP.open"), "");
+  ASSERT_TRUE(fs_->IsUnclean(directory_));
+  Families families;
+  ASSERT_OK(List(&families));
+  EXPECT_EQ(families, (Families{"default", "one", "two"}));
+}
+
 }  // namespace
 }  // namespace hyperloop::plugin::testing

@@ -167,6 +167,13 @@ class FakeStore final : public Store {
     std::string Group() const override { return store_.group_->pairing_.group; }
     std::vector<FileInfo> Files() const override { return store_.FilesLocked(); }
     Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
+      auto& faults = store_.group_->faults_;
+      for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
+        if (fault->call != "look" || fault->skip-- > 0) continue;
+        const Code code = fault->code;
+        faults.erase(fault);
+        return Status(code, "injected into look");
+      }
       return store_.ReadLocked(file, offset, out);
     }
     bool Held(const WholeFile&) const override {

@@ -23,10 +23,10 @@ class FakeGroup {
     std::string content;  // kLog
   };
   // A failure to come. After `skip` calls of the kind `call` ("append", "create", …) the next one
-  // returns `code`; if `applied`, the group carries it out nevertheless. For "files" the code does
-  // not count: Files finds the group out of reach. A retryable code breaks the group. Each later
-  // call then counts as one of "reconnect", too. After kFenced, each later call of that Store fails
-  // with it.
+  // returns `code`; if `applied`, the group carries it out nevertheless. "look" is a read by the
+  // judge of a taking. For "files" the code does not count: Files finds the group out of reach. A
+  // retryable code breaks the group. Each later call then counts as one of "reconnect", too. After
+  // kFenced, each later call of that Store fails with it.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
