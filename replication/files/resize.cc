@@ -92,7 +92,7 @@ struct OpenedPool {
 
 Result<OpenedPool> OpenAtRest(const std::string& path) {
   OpenedPool opened;
-  HL_ASSIGN_OR_RETURN(opened.pool, Pool::OpenCopyOnWrite(path));
+  HL_ASSIGN_OR_RETURN(opened.pool, Pool::OpenCopyOnWrite(path, PoolReaders::kAlone));
   const auto region = opened.pool->region();
   const auto named = [&](const Status& status) { return status.WithContext("pool " + path); };
   const Result<RegionInfo> info = ParseSuperblock(region, region.size());
@@ -118,7 +118,7 @@ Status RemoveLeftover(const std::string& temporary) {
   struct stat st;
   if (::lstat(temporary.c_str(), &st) != 0)
     return errno == ENOENT ? Status() : FromErrno(errno, "look at " + temporary);
-  const Status unused = Pool::OpenCopyOnWrite(temporary).status();
+  const Status unused = Pool::OpenCopyOnWrite(temporary, PoolReaders::kAlone).status();
   if (unused.code() == Code::kBusy) return Busy("another process is resizing to " + temporary);
   if (::unlink(temporary.c_str()) != 0) return FromErrno(errno, "remove leftover " + temporary);
   return {};

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,8 @@ constexpr uint64_t kAlign = 2ull << 20;
 // little under 4 MiB).
 constexpr uint64_t kPoolOverhead = 8ull << 20;
 constexpr uint64_t kMinRegion = 64ull << 10;
+constexpr std::chrono::seconds kReadersPatience{5};
+constexpr std::chrono::milliseconds kReadersPause{5};
 uint64_t AlignUp(uint64_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
 uint64_t PoolSize(uint64_t region_size) {
   return AlignUp(region_size + kAlign + kNodePageSize + kPoolOverhead);
@@ -171,7 +175,7 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
     if (created.code() != Code::kAlreadyExists) ::unlink(temporary.c_str());
     return created;
   }
-  Result<std::unique_ptr<Pool>> pool = OpenPool(temporary, options, false);
+  Result<std::unique_ptr<Pool>> pool = OpenPool(temporary, options, PoolLock::kWrite);
   if (!pool.ok()) {
     ::unlink(temporary.c_str());
     return pool.status();
@@ -189,15 +193,36 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
 }
 
 Result<std::unique_ptr<Pool>> Pool::Open(const std::string& path, const PoolOptions& options) {
-  return OpenPool(path, options, false);
+  return OpenPool(path, options, PoolLock::kWrite);
 }
 
-Result<std::unique_ptr<Pool>> Pool::OpenCopyOnWrite(const std::string& path) {
-  return OpenPool(path, {}, true);
+Result<std::unique_ptr<Pool>> Pool::OpenCopyOnWrite(const std::string& path, PoolReaders readers) {
+  return OpenPool(path, {},
+                  readers == PoolReaders::kAlone ? PoolLock::kReadAlone : PoolLock::kRead);
+}
+
+// Who only reads the pool is soon gone; an owner is not waited for.
+Status Pool::Lock(PoolLock lock) {
+  const auto until = std::chrono::steady_clock::now() + kReadersPatience;
+  while (true) {
+    PoolHolder holder;
+    {
+      const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+      HL_ASSIGN_OR_RETURN(lock_, TryLockPoolFile(path_, lock, &holder));
+      if (lock_) {
+        LivingPools::list().push_back(this);
+        return {};
+      }
+    }
+    if (holder != PoolHolder::kReaders || std::chrono::steady_clock::now() >= until)
+      return PoolInUse(path_, holder);
+    std::this_thread::sleep_for(kReadersPause);
+  }
 }
 
 Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const PoolOptions& options,
-                                             bool private_copy) {
+                                             PoolLock how) {
+  const bool private_copy = how != PoolLock::kWrite;
   MediaKind media;
   if (options.media != "auto") {
     HL_ASSIGN_OR_RETURN(media, ParseMedia(options.media));
@@ -206,11 +231,7 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   std::unique_ptr<Pool> pool(new Pool());
   pool->owner_ = ::getpid();
   pool->path_ = path;
-  {
-    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
-    HL_ASSIGN_OR_RETURN(pool->lock_, LockPoolFile(path, private_copy));
-    LivingPools::list().push_back(pool.get());
-  }
+  HL_RETURN_IF_ERROR(pool->Lock(how));
   const int lock = pool->lock_.get();
   HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(lock));
   if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock, path));

@@ -35,6 +35,11 @@ struct PoolOptions {
   std::string media = "auto";  // or a name of MediaName
 };
 
+enum class PoolLock;  // pool_file.h
+
+// Who else may have a private view of a pool open.
+enum class PoolReaders { kOthers, kAlone };
+
 class Pool {
  public:
   // Makes a pool file for a region of `region_size` bytes (a multiple of 4096) and opens it. It is
@@ -45,15 +50,17 @@ class Pool {
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
   // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use, or mapped, by
-  // another process. kCorruption: not a pool, truncated, or both copies of the root are damaged;
-  // the message names the ways out. kInvalidArgument: a pool of another program, or a stated medium
-  // that promises more than the one that is there. kUnavailable: the disk fails to write it. The
-  // bytes are those of the disk, even if a former owner met a write error (SettlePoolFile).
+  // another process; processes that only read it are waited for for some seconds. kCorruption: not
+  // a pool, truncated, or both copies of the root are damaged; the message names the ways out.
+  // kInvalidArgument: a pool of another program, or a stated medium that promises more than the one
+  // that is there. kUnavailable: the disk fails to write it. The bytes are those of the disk, even
+  // if a former owner met a write error (SettlePoolFile).
   static Result<std::unique_ptr<Pool>> Open(const std::string& path,
                                             const PoolOptions& options = {});
   // Opens a private view of a pool whose owner is gone: reads see the file, and writes never change
-  // it.
-  static Result<std::unique_ptr<Pool>> OpenCopyOnWrite(const std::string& path);
+  // it. With kAlone nobody else may have one meanwhile, as is needed by who replaces the file.
+  static Result<std::unique_ptr<Pool>> OpenCopyOnWrite(const std::string& path,
+                                                       PoolReaders readers = PoolReaders::kOthers);
 
   ~Pool();
   Pool(const Pool&) = delete;
@@ -84,7 +91,9 @@ class Pool {
   // In a forked child: gives up what it inherited.
   void Disinherit();
   static Result<std::unique_ptr<Pool>> OpenPool(const std::string& path, const PoolOptions& options,
-                                                bool private_copy);
+                                                PoolLock how);
+  // Takes the lock, and counts the pool among those that are open.
+  Status Lock(PoolLock lock);
 
   std::string path_;
   pid_t owner_ = 0;

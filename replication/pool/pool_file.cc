@@ -91,11 +91,34 @@ Status NoRoot(int fd, const std::string& path) {
                     std::string(kWaysOut));
 }
 
-// Whether the descriptor `fd` of the process `pid`, as /proc names both, holds a lock of flock.
-bool HoldsFlock(const std::string& pid, const std::string& fd) {
-  std::ifstream info("/proc/" + pid + "/fdinfo/" + fd);
+// The inode of the file whose lock, of flock, the line of /proc/PID/fdinfo/N tells of: "lock: 1:
+// FLOCK ADVISORY WRITE 123 fd:01:456 0 EOF". "": it tells of none.
+std::string LockedInode(const std::string& line) {
+  if (!line.starts_with("lock:") || line.find("FLOCK") == std::string::npos) return {};
+  const size_t colon = line.rfind(':');
+  return line.substr(colon + 1, line.find(' ', colon) - colon - 1);
+}
+
+// Whether this descriptor, as /proc names it, holds a lock of flock on the file. Only a descriptor
+// that holds one on a file of that number is followed: another one's file system may be away, and
+// would be waited for.
+bool HoldsFlock(const std::filesystem::path& process, const std::string& fd,
+                const struct stat& file) {
+  std::ifstream info(process / "fdinfo" / fd);
   for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("lock:") && line.find("FLOCK") != std::string::npos) return true;
+    if (LockedInode(line) != std::to_string(file.st_ino)) continue;
+    struct stat st;
+    return ::stat((process / "fd" / fd).c_str(), &st) == 0 && st.st_ino == file.st_ino &&
+           st.st_dev == file.st_dev;
+  }
+  return false;
+}
+
+bool HoldsFlock(const std::filesystem::path& process, const struct stat& file) {
+  std::error_code unreadable;  // another user's process, or one that has just ended
+  for (std::filesystem::directory_iterator fd(process / "fdinfo", unreadable), end;
+       !unreadable && fd != end; fd.increment(unreadable)) {
+    if (HoldsFlock(process, fd->path().filename(), file)) return true;
   }
   return false;
 }
@@ -103,24 +126,17 @@ bool HoldsFlock(const std::string& pid, const std::string& fd) {
 // The processes that hold the lock, as far as this one may look: "process 123 (name)". A process
 // that was forked with the lock holds it, too, and only this shows which one.
 std::string LockHolders(const struct stat& file) {
-  namespace stdfs = std::filesystem;
   std::string holders;
-  std::error_code error;
-  for (const auto& process : stdfs::directory_iterator("/proc", error)) {
-    const std::string pid = process.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::error_code unreadable;  // another user's process, or one that has just ended
-    for (stdfs::directory_iterator fd(process.path() / "fd", unreadable), end;
-         !unreadable && fd != end; fd.increment(unreadable)) {
-      struct stat st;
-      if (::stat(fd->path().c_str(), &st) != 0 || st.st_ino != file.st_ino ||
-          st.st_dev != file.st_dev || !HoldsFlock(pid, fd->path().filename()))
-        continue;
-      std::string name;
-      std::getline(std::ifstream(process.path() / "comm"), name);
-      holders += (holders.empty() ? "process " : ", process ") + pid + " (" + name + ")";
-      break;
-    }
+  std::error_code unreadable;
+  for (std::filesystem::directory_iterator process("/proc", unreadable), end;
+       !unreadable && process != end; process.increment(unreadable)) {
+    const std::string pid = process->path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos ||
+        !HoldsFlock(process->path(), file))
+      continue;
+    std::string name;
+    std::getline(std::ifstream(process->path() / "comm"), name);
+    holders += (holders.empty() ? "process " : ", process ") + pid + " (" + name + ")";
   }
   return holders;
 }
@@ -205,25 +221,36 @@ void SealPoolRoot(PoolRoot* root) {
   root->crc = RootCrc(*root);
 }
 
-Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only) {
+Result<UniqueFd> TryLockPoolFile(const std::string& path, PoolLock lock, PoolHolder* holder) {
+  *holder = PoolHolder::kNobody;
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) return NoFile(errno, path);
   if (!S_ISREG(st.st_mode)) return InvalidArgument("pool " + path + " is not a regular file");
-  UniqueFd fd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  const bool writes = lock == PoolLock::kWrite;
+  UniqueFd fd(::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   if (!fd) return FromErrno(errno, "open pool " + path);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  const auto try_lock = [&](int how) { return ::flock(fd.get(), how | LOCK_NB) == 0; };
+  if (!try_lock(lock == PoolLock::kRead ? LOCK_SH : LOCK_EX)) {
     if (errno != EWOULDBLOCK) return FromErrno(errno, "lock pool " + path);
-    const std::string holders = LockHolders(st);
-    return Busy("pool " + path +
-                " is in use by another process (a replica or primary, running or stopped)" +
-                (holders.empty() ? "" : "; its lock is held by " + holders));
+    *holder = try_lock(LOCK_SH) ? PoolHolder::kReaders : PoolHolder::kOwner;
+    return UniqueFd();
   }
   HL_RETURN_IF_ERROR(CheckSameFile(fd.get(), path, &st));
-  if (!read_only) HL_RETURN_IF_ERROR(CheckOwner(st, path));
+  if (writes) HL_RETURN_IF_ERROR(CheckOwner(st, path));
   if (static_cast<uint64_t>(st.st_size) >= kSmallestPool) return fd;
   return Corruption("pool " + path + " is truncated or not a pool: " + std::to_string(st.st_size) +
                     " B, the smallest pool has " + std::to_string(kSmallestPool) +
                     std::string(kWaysOut));
+}
+
+Status PoolInUse(const std::string& path, PoolHolder holder) {
+  struct stat st;
+  const std::string holders = ::stat(path.c_str(), &st) == 0 ? LockHolders(st) : std::string();
+  return Busy("pool " + path +
+              (holder == PoolHolder::kReaders
+                   ? " is being read by another process, and still is after some seconds"
+                   : " is in use by another process (a replica or primary, running or stopped)") +
+              (holders.empty() ? "" : "; its lock is held by " + holders));
 }
 
 Result<PoolRoot> FindPoolRoot(int fd, const std::string& path) {

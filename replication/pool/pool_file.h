@@ -38,10 +38,22 @@ void SealPoolRoot(PoolRoot* root);
 // Where the copy of a root lies in the file: it ends where the region begins.
 constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset - sizeof(PoolRoot); }
 
-// Opens the file and takes PMDK's lock on it; the lock lives as long as the descriptor and its
-// copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
-// file), kPermissionDenied (to be written, and another user's, or others may write it, too).
-Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only);
+enum class PoolLock {
+  kWrite,      // to write; nobody else has it
+  kReadAlone,  // only to read; nobody else has it
+  kRead,       // only to read, as others may who only read
+};
+enum class PoolHolder { kNobody, kReaders, kOwner };
+
+// Opens the file and tries once to take PMDK's lock on it; the lock lives as long as the descriptor
+// and its copies. An empty descriptor: `holder` says who has it; else it is kNobody. kNotFound,
+// kBusy (replaced under its name), kCorruption (too small for any pool), kInvalidArgument (no
+// regular file), kPermissionDenied (to be written, and another user's, or others may write it,
+// too).
+Result<UniqueFd> TryLockPoolFile(const std::string& path, PoolLock lock, PoolHolder* holder);
+// kBusy, with the processes that have the lock, as far as this one may see them. Looks at all
+// processes of the machine.
+Status PoolInUse(const std::string& path, PoolHolder holder);
 // Makes the page cache agree with the disk, by dropping what it holds of the file. After a failed
 // write it may hold bytes, as clean, that the disk lacks. Whoever opens the file later is not told,
 // and storing the bytes again need not bring them to the disk. kUnavailable: the disk fails to
@@ -54,7 +66,7 @@ Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);
 // not.
 Status CheckPoolRoot(const PoolRoot& root, uint64_t file_size, const std::string& path);
 // Maps the whole file, to be unmapped by pmem_unmap: shared, on persistent memory directly; or
-// private, where stores go nowhere. `fd`: of LockPoolFile.
+// private, where stores go nowhere. `fd`: of TryLockPoolFile.
 Result<std::span<std::byte>> MapPoolFile(int fd, const std::string& path, bool private_copy);
 
 }  // namespace hyperloop

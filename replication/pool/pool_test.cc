@@ -19,7 +19,9 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <latch>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -117,6 +119,29 @@ TEST_F(PoolTest, OneOwner) {
   pool->region()[0] = std::byte{1};
   pool.reset();
   EXPECT_OK(Pool::Open(path));
+}
+
+// Whoever only reads a pool that nobody has open disturbs neither other readers nor its owner, who
+// waits until they are gone.
+TEST_F(PoolTest, ReadersShareThePoolAndItsOwnerWaitsForThem) {
+  ASSERT_OK(Pool::Create(path, kRegion));
+  auto reader = Pool::OpenCopyOnWrite(path);
+  ASSERT_OK(reader);
+  EXPECT_OK(Pool::OpenCopyOnWrite(path));
+  std::latch begun(1);
+  std::thread owner([&] {
+    begun.count_down();
+    const auto pool = Pool::Open(path);
+    EXPECT_OK(pool);
+    EXPECT_THAT(Pool::OpenCopyOnWrite(path), StatusIs(Code::kBusy));
+  });
+  begun.wait();
+  reader->reset();
+  owner.join();
+  auto alone = Pool::OpenCopyOnWrite(path, PoolReaders::kAlone);
+  ASSERT_OK(alone);
+  EXPECT_THAT(Pool::OpenCopyOnWrite(path), StatusIs(Code::kBusy));
+  EXPECT_THAT(Pool::OpenCopyOnWrite(path, PoolReaders::kAlone), StatusIs(Code::kBusy));
 }
 
 // Who may write to the file could change the region under its owner. Reading harms nobody.
@@ -412,6 +437,35 @@ TEST_F(PoolTest, WhoHoldsThePoolIsNamed) {
   kill(heir, SIGKILL);
   waitpid(heir, nullptr, 0);
   EXPECT_OK(Pool::Open(path));
+}
+
+// Descriptors of a file system that answers nothing any more, as of a server that is away, do not
+// keep the search for the lock's holder from its end.
+TEST_F(PoolTest, WhoHoldsThePoolIsNamedBesideAFileSystemThatIsAway) {
+  ASSERT_OK(Pool::Create(path, kRegion));
+  const auto held = Pool::Open(path);
+  ASSERT_OK(held);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+      _exit(2);
+    const int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    const std::string with = "fd=" + std::to_string(fuse) + ",rootmode=40000,user_id=0,group_id=0";
+    const std::string away = base + "/away";
+    mkdir(away.c_str(), 0700);
+    if (fuse < 0 || mount("away", away.c_str(), "fuse", 0, with.c_str()) != 0) _exit(2);
+    if (open(away.c_str(), O_PATH | O_CLOEXEC) < 0) _exit(2);
+    alarm(20);  // what waits for the file system waits for ever
+    const Status busy = Pool::Open(path).status();
+    const bool named =
+        busy.message().find("process " + std::to_string(getppid())) != std::string::npos;
+    _exit(busy.code() == Code::kBusy && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+    GTEST_SKIP() << "mounting a file system needs root and /dev/fuse";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 // A creation is killed at any point: the next one finds a whole pool, or nothing that stops it.

@@ -126,6 +126,21 @@ TEST_F(SessionOwnPoolTest, TheDirectoryIsJudgedByWhatThePoolHolds) {
   EXPECT_EQ(requests_, 0);
 }
 
+// Programs that only look, at the same time, see the same; none takes the other for a primary.
+TEST_F(SessionOwnPoolTest, TwoLookAtOnce) {
+  Lose(Options());
+  TakeRequest inner = Request(), outer = Request();
+  inner.judge = [](const GroupFiles&) { return InvalidArgument("looked at inside"); };
+  Status second;
+  outer.judge = [&](const GroupFiles&) {
+    second = Refusal(Options(), inner);
+    return InvalidArgument("looked at outside");
+  };
+  EXPECT_THAT(Refusal(Options(), outer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("looked at outside")));
+  EXPECT_THAT(second, StatusIs(Code::kInvalidArgument, HasSubstr("looked at inside")));
+}
+
 // Another primary, with a pool of its own, has gone on from what was left.
 TEST_F(SessionOwnPoolTest, AGroupThatWentOnWithoutItIsNotOverwritten) {
   Lose(Options());
