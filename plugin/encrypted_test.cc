@@ -215,6 +215,33 @@ TEST_P(EncryptedTest, ATableThatOnlyTheDirectoryHasIsListed) {
   EXPECT_EQ(Get("table"), "1");
 }
 
+// It cannot be told which tables are needed, so each counts.
+TEST_P(EncryptedTest, NoReplicaIsRemovedWhileTooFewHoldTheTables) {
+  Make();
+  group_->SayThatAllIsScarce();
+  NoteBefore();
+  ExpectRefused(Open(MakeOptions()), HasSubstr(LocalNames(".sst").at(0)));
+  group_->SayThatAllIsScarce(false);
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table"), "1");
+}
+
+// The end of an encrypted table says nothing. A table of zeros is told without a replica.
+TEST_P(EncryptedTest, ReplicasAreNotAskedForTablesThatAreThere) {
+  Make();
+  Use(MakeStoreOptions());
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(group_->CallsOf("fetch"), 0);
+  Close();
+  const std::string table = LocalNames(".sst").at(0), bytes = ReadLocal(Path(table));
+  const auto file = Describe(*rocksdb::FileSystem::Default(), Path(table), table);
+  ASSERT_OK(file);
+  group_->Hold(*file, bytes);
+  WriteLocal(Path(table), std::string(bytes.size(), '\0'));
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table"), "1");
+}
+
 // It has no table, and no log with a byte, where the encryption has no prefix.
 TEST_P(EncryptedTest, AnEmptyDatabaseKeepsItsFamilies) {
   ASSERT_OK(Open(MakeOptions()));

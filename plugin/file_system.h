@@ -210,7 +210,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                                const std::string& directory) const;
   // Links `path` to the near file. False: it cannot be linked; the log says why.
   bool LinkNear(const std::string& group, const FileInfo& info, const std::string& path);
-  bool IsGarbage(BoundDirectory& bound, const std::string& path, const FileInfo& info) const;
+  bool IsGarbage(BoundDirectory& bound, const std::string& path, const FileInfo& info,
+                 bool opaque) const;
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   // The program is about to change this file of the directory, if it is a table or blob file.
   void NoteOverwritten(const Place& place);
@@ -265,10 +266,11 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   NearFiles near_;
   std::chrono::nanoseconds keep_names_ = std::chrono::seconds(5);
 
-  // Guards what follows. It is never held during a call into a Store or another file system.
+  // Guards overwritten_. It is held while a mended file is put in place, and locked after mutex_.
+  mutable std::mutex overwritten_mutex_;
   // Names of the files that were changed in place since the directory was bound.
-  mutable std::mutex overwritten_mutex_;  // guards overwritten_; locked after mutex_
   std::set<std::string> overwritten_;
+  // Guards what follows. It is never held during a call into a Store or another file system.
   mutable std::mutex mutex_;
   std::shared_ptr<BoundDirectory> bound_;
   rocksdb::FileLock* lock_ = nullptr;  // the lock of the bound directory
@@ -284,13 +286,13 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     std::string real;     // the real path, if there is a refusal
     std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
   };
+  std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
   struct KeptNames {
     std::shared_ptr<const Result<Names>> names;
     std::chrono::steady_clock::time_point until;
   };
-  std::map<std::string, KeptNames> names_of_group_;     // by directory, until LOCK is taken
-  std::set<std::string> warned_unclean_;                // directories, by WarnOfOldNames
-  std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
+  std::map<std::string, KeptNames> names_of_group_;  // by directory, until LOCK is taken
+  std::set<std::string> warned_unclean_;             // directories, by WarnOfOldNames
 };
 
 }  // namespace hyperloop::plugin

@@ -387,15 +387,17 @@ Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeF
 
 // Whether a file of the listed size has other bytes, as far as that can be told without reading all
 // of it: it does not end as RocksDB's files do, and ends with zeros or begins otherwise than a
-// replica's file. Layers above this one may encrypt files, whose ends say nothing then.
+// replica's file. Layers above this one may encrypt files, whose ends say nothing then. If they do
+// (`opaque`), only zeros count, as what a power failure leaves: else each opening would ask for a
+// piece of each table.
 bool HyperloopFileSystem::IsGarbage(BoundDirectory& bound, const std::string& path,
-                                    const FileInfo& info) const {
+                                    const FileInfo& info, bool opaque) const {
   if (!IsTableOrBlob(info.name) || info.size == 0) return false;
   const Result<ReadAt> read = OpenReader(*target(), path);
   if (!read.ok()) return false;
   const Result<FileEnd> end = EndOf(*read, info.size);
   if (!end.ok() || *end == FileEnd::kFinished) return false;
-  if (*end == FileEnd::kZeros) return true;
+  if (*end == FileEnd::kZeros || opaque) return *end == FileEnd::kZeros;
   bool differs = false;
   const auto compare = [&](std::span<const char> bytes) {
     std::vector<char> local(bytes.size());
@@ -444,7 +446,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     const std::string path = bound.directory() + "/" + info.name;
     bool exists = false;
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
-    const bool garbage = present && !anew && IsGarbage(bound, path, info);
+    const bool garbage = present && !anew && IsGarbage(bound, path, info, current.opaque);
     if (present && !garbage) continue;
     const std::string fresh = path + std::string(kNewSuffix);
     const bool near = LinkNear(group, info, fresh);

@@ -40,6 +40,7 @@ class Judge {
     HL_ASSIGN_OR_RETURN(Current current, GroupCurrent(group_));
     manifest_ = std::move(current.manifest);
     HL_RETURN_IF_ERROR(FindMissing());
+    if (current.opaque) FindScarceOfAll();
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
     if (!history.empty()) return RefuseHistory("was changed without its group", history);
     HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
@@ -68,6 +69,16 @@ class Judge {
       }
     }
     return Status::Ok();
+  }
+
+  // Behind an opaque CURRENT each table or blob file may be needed. One that nobody has any more
+  // counts as well: the replica that is to leave may be the only one that has it, and is not asked.
+  // An opening without its removal asks it, and has the group forget what it lacks, too.
+  void FindScarceOfAll() {
+    for (const auto& [name, info] : files_) {
+      if (info.lane != Lane::kBulk || !IsTableOrBlob(name)) continue;
+      if (group_.Scarce({info.name, info.size, info.checksum})) scarce_.push_back(name);
+    }
   }
 
   // Returns why neither the group nor a crash can explain the directory's logs; empty if one of
@@ -135,8 +146,9 @@ class Judge {
   // Returns how the directory proves that the group went back to an older state; empty if it does
   // not. A log is made in the group before it is made here, and its first bytes are written here
   // only then. So a log that begins with a record, and is newer than all that the group ever had,
-  // was there; whoever deleted it knew a newer one. Without its own CURRENT and MANIFEST the
-  // directory proves nothing: then somebody chose the group's content.
+  // was there; whoever deleted it knew a newer one. Only a DestroyDB that was cut short, of a
+  // database that was closed in the middle of a flush, looks the same. Without its own CURRENT and
+  // MANIFEST the directory proves nothing: then somebody chose the group's content.
   Result<std::string> LostByGroup() {
     HL_ASSIGN_OR_RETURN(const Current local, LocalCurrent(fs_, directory_));
     if (!files_.contains(local.manifest)) return std::string();

@@ -111,6 +111,7 @@ class FakeStore final : public Store {
     std::string bytes;
     {
       const std::lock_guard<std::mutex> lock(group_->mutex_);
+      ++group_->calls_["fetch"];
       const auto held = group_->replicas_hold_.find(file);
       if (held == group_->replicas_hold_.end()) return NotFound("no replica holds " + file.name);
       bytes = held->second;
