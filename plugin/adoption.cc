@@ -184,12 +184,14 @@ class Adoption {
                                             " into the group: " + Count(parts_.files) + " files, " +
                                             Count(parts_.logs) + " logs");
     if (!database.parsed)
-      bound_.log().Write(LogLevel::kWarn,
-                         (database.opaque ? "the database is encrypted or changed by another layer"
-                                          : "this build does not understand " + database.manifest) +
-                             std::string(", so it has not checked whether all tables and blob "
-                                         "files are here") +
-                             (database.opaque ? ", and all logs" : ""));
+      bound_.log().Write(
+          LogLevel::kWarn,
+          (database.opaque ? "the database is encrypted or changed by another layer"
+                           : "this build does not understand " + database.manifest) +
+              (database.opaque ? ", so it has not checked whether all tables, blob files and "
+                                 "logs are here"
+                               : ", so it has not checked whether all tables and blob files are "
+                                 "here"));
     if (!parts_.others.empty())
       bound_.log().Write(LogLevel::kWarn, "left out, because they are no files of a database: " +
                                               Enumerate(parts_.others));

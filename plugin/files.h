@@ -46,8 +46,8 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 // to wait for. With ack=sync, Append returns when its bytes are on their way, and Sync waits until
 // they are durable. The local file is written after what Append waits for or, with
 // local_write=overlapped, while the replicas work. It is never written before the bytes are on
-// their way, so it is never longer than what the group may hold. It is fsynced only with
-// local_sync.
+// their way, so it is never longer than what the group may hold. A log is fsynced only with
+// local_sync, MANIFEST and CURRENT always.
 //
 // The first failure is latched: every later write fails with it. A failed Append truncates the
 // local file to its former size. A failed Sync gives up the last append, unless another Sync has
