@@ -69,6 +69,7 @@ void BulkLane::Add(std::string name) {
       Text("hl-bulk-", replicas_.size()), [this, replica] { return Work(*replica); },
       options_.avoid_cpu);
   replicas_.push_back(std::move(added));
+  if (generation_ == 0) of_ = replicas_.size();
 }
 
 size_t BulkLane::size() const {
@@ -88,9 +89,10 @@ void BulkLane::WakeAll() {
   for (const auto& replica : replicas_) replica->thread->Wake();
 }
 
-void BulkLane::SetTargets(std::vector<Target> targets) {
+void BulkLane::SetTargets(std::vector<Target> targets, size_t of) {
   {
     const std::lock_guard lock(mutex_);
+    of_ = of;
     if (++generation_ == 1) first_ = ListedLocked();
     for (size_t i = 0; i < replicas_.size(); ++i) {
       Replica& replica = *replicas_[i];
@@ -378,7 +380,7 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
 bool BulkLane::FewCountLocked() const {
   const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
                                       [](const auto& each) { return each->counts; });
-  return 2 * static_cast<size_t>(counting) < replicas_.size();
+  return 2 * static_cast<size_t>(counting) < of_;
 }
 
 // Those that are left are more than half, so any majority has one that holds the files.
@@ -386,7 +388,7 @@ void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
   const auto holds = [&](const auto& each) {
     return each->counts && LackOfLocked(*each, files).files == 0;
   };
-  if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= replicas_.size()) return;
+  if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= of_) return;
   for (const auto& each : replicas_) {
     if (!each->counts || holds(each) || !Refuses(each->error)) continue;
     each->counts = false;

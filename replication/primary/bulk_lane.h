@@ -76,8 +76,10 @@ class BulkLane {
   // Adds a replica, which has no target yet.
   void Add(std::string name);
   size_t size() const;  // how many replicas it has
-  // Tells how the replicas are reached from now on, one target for each name and in their order.
-  void SetTargets(std::vector<Target> targets);
+  // Tells how the replicas are reached from now on, one target for each name and in their order,
+  // and that the group has `of` replicas, absent ones among them. Half and majority are of these.
+  // The lane may have more, whose addition was taken back; those are left out.
+  void SetTargets(std::vector<Target> targets, size_t of);
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
   static constexpr std::chrono::nanoseconds kNoLimit = std::chrono::nanoseconds::max();
@@ -184,6 +186,7 @@ class BulkLane {
   std::map<std::string, WholeFile> listed_;
   std::vector<WholeFile> first_;  // what was listed at the first SetTargets
   uint64_t generation_ = 0;
+  size_t of_ = 0;  // how many replicas the group has
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
 

@@ -48,6 +48,8 @@ class FakeReplica {
     const std::lock_guard lock(mutex_);
     put_failure_ = std::move(with);
   }
+  // The bytes that end a file are refused from now on, and what arrived of it is dropped.
+  void RefuseEnds() { refuses_ends_ = true; }
   // Every Drop fails with `with` from now on.
   void FailDrops(Status with) {
     const std::lock_guard lock(mutex_);
@@ -76,6 +78,7 @@ class FakeReplica {
     return files;
   }
   uint64_t bytes() const { return bytes_; }
+  int puts() const { return puts_; }  // calls
   // Finds a file damaged.
   void SetAside(const WholeFile& file) const {
     Must(Must(FileStore::Open(directory_))->SetAside(file));
@@ -96,7 +99,12 @@ class FakeReplica {
     Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
                          std::span<const char> bytes) override {
       HL_RETURN_IF_ERROR(replica_.Next());
+      ++replica_.puts_;
       HL_RETURN_IF_ERROR(replica_.PutFailure());
+      if (replica_.refuses_ends_ && offset + bytes.size() == file.size) {
+        Must(store_->Remove(file));
+        return Corruption("the bytes that arrived are not those listed");
+      }
       replica_.bytes_ += bytes.size();
       return store_->Write(file, offset, std::as_bytes(bytes));
     }
@@ -135,6 +143,8 @@ class FakeReplica {
 
   const std::string directory_;
   std::atomic<uint64_t> bytes_{0};
+  std::atomic<int> puts_{0};
+  std::atomic<bool> refuses_ends_{false};
   std::mutex mutex_;
   std::condition_variable go_;
   int calls_left_ = -1;
@@ -191,14 +201,26 @@ class BulkLaneTest : public ::testing::Test {
   void Aim() {
     std::vector<BulkLane::Target> targets;
     for (const auto& each : replicas_) targets.push_back({each->connect()});
-    lane_->SetTargets(std::move(targets));
+    lane_->SetTargets(std::move(targets), replicas_.size());
+  }
+  // The group has `of` replicas, of which the first counts and the second catches up.
+  void AimAtTwo(size_t of) {
+    std::vector<BulkLane::Target> targets(replicas_.size());
+    targets[0] = {replicas_[0]->connect()};
+    targets[1] = {replicas_[1]->connect(), true};
+    lane_->SetTargets(std::move(targets), of);
+  }
+  // Every local read fails with `with` from now on.
+  void FailReads(Status with) {
+    const std::lock_guard lock(mutex_);
+    read_failure_ = std::move(with);
   }
   // Ends the lane once only the first `count` replicas hold what is listed, and begins another one,
   // as the next opening does.
   void BeginAnewWithHolders(size_t count) {
     std::vector<BulkLane::Target> targets(replicas_.size());
     for (size_t i = 0; i < count; ++i) targets[i].connect = replicas_[i]->connect();
-    lane_->SetTargets(std::move(targets));
+    lane_->SetTargets(std::move(targets), replicas_.size());
     ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
     lane_.reset();
     Begin();
@@ -238,6 +260,16 @@ class BulkLaneTest : public ::testing::Test {
   }
   Result<uint64_t> ReadLocal(const std::string& name, uint64_t offset, std::span<char> out) {
     const std::lock_guard lock(mutex_);
+    if (offset > 0) ++later_reads_;
+    if (!read_failure_.ok()) {
+      ++failed_reads_;
+      return read_failure_;
+    }
+    if (name == endless_ && offset >= 2 * kPiece &&
+        std::chrono::steady_clock::now() < endless_until_) {
+      std::ranges::fill(out, 'x');
+      return uint64_t{out.size()};
+    }
     const auto found = local_.find(name);
     if (found == local_.end()) return NotFound("no " + name);
     const std::string_view rest =
@@ -259,6 +291,8 @@ class BulkLaneTest : public ::testing::Test {
       }));
       const std::lock_guard lock(mutex_);
       local_[file.name] = bytes;
+      read_failure_ = {};
+      ++mends_;
       return {};
     };
     Begin();
@@ -273,6 +307,10 @@ class BulkLaneTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
+  std::string endless_;  // reads of its end give more bytes until endless_until_
+  std::chrono::steady_clock::time_point endless_until_{};
+  Status read_failure_;                                           // of every local read
+  std::atomic<int> failed_reads_{0}, later_reads_{0}, mends_{0};  // later: not of the first bytes
   std::map<std::string, WholeFile> listed_;
   std::unique_ptr<BulkLane> lane_;
 };
@@ -495,7 +533,7 @@ TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
   List(table);
   std::vector<BulkLane::Target> targets(2);
   targets[0].connect = replicas_[0]->connect();
-  lane_->SetTargets(std::move(targets));
+  lane_->SetTargets(std::move(targets), 2);
   ASSERT_OK(lane_->Await(kLongWait));
   replicas_[1]->StopAt(1);
   Aim();
@@ -596,6 +634,25 @@ TEST_F(BulkLaneTest, AReplicaWhoseDiskIsFullHoldsUpNobodyAndComesBackByItself) {
     for (const char* each : {"000007.sst", "000008.sst"}) Remove(each);
     ASSERT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().empty(); }));
   }
+}
+
+// As one whose addition was taken back.
+TEST_F(BulkLaneTest, AReplicaThatIsNotOfTheGroupIsNotCounted) {
+  Use(3);
+  List(Make("000007.sst", "bytes"));
+  replicas_[1]->StopAt(1);
+  AimAtTwo(/*of=*/2);
+  replicas_[1]->AwaitStopped();
+  EXPECT_OK(lane_->Await(kLongWait));
+}
+
+TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
+  List(Make("000007.sst", "bytes"));
+  replicas_[1]->StopAt(1);
+  AimAtTwo(/*of=*/3);
+  replicas_[1]->AwaitStopped();
+  EXPECT_THAT(AwaitRefusal("replica1"), StatusIs(Code::kUnavailable, HasSubstr("replica1")))
+      << "one of three is too few";
 }
 
 TEST_F(BulkLaneTest, OfTwoReplicasWhoseDisksAreFullOneIsWaitedFor) {

@@ -47,7 +47,7 @@ void Session::AimBulkLane(std::span<ReplicaHandle* const> joiners) {
     const bool joins = std::find(joiners.begin(), joiners.end(), replica.get()) != joiners.end();
     targets.push_back({IsMember(*replica) ? BulkConnectionOf(*replica) : nullptr, joins});
   }
-  bulk_->SetTargets(std::move(targets));
+  bulk_->SetTargets(std::move(targets), configuration_.All().size());
 }
 
 BulkConnect Session::BulkConnectionOf(const ReplicaHandle& replica) const {
