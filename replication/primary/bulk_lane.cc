@@ -23,11 +23,16 @@ bool Refuses(const Status& error) {
 }
 
 // What can be done about a replica that takes no files, for the end of a message.
-std::string Remedy(Code code, bool of_file) {
+std::string Remedy(Code code) {
   if (code == Code::kFenced) return "";
-  if (of_file) return "; it goes on once that file is sound here";
   if (code == Code::kNoSpace) return "; make room on its disk, then it goes on";
   return Text("; it goes on ", kWhenAllRun);
+}
+
+// The same, where it takes no bytes because files were refused.
+std::string RemedyOfRefusal(bool local) {
+  return local ? "; it goes on once that file is sound here"
+               : "; it goes on once the replica can write it: see to its disk and the rights there";
 }
 
 // Whether a replica that answers so refuses one file, and not what it is sent at all.
@@ -145,10 +150,31 @@ BulkLane::Lack BulkLane::LackOfLocked(const Replica& replica,
   return lack;
 }
 
-Status BulkLane::WhyNotLocked(const Replica& replica) {
-  if (!replica.error.ok()) return replica.error;
-  if (!replica.refused.empty()) return replica.refused.begin()->second.why;
-  return Unavailable("it takes no bytes");
+const BulkLane::Refusal* BulkLane::RefusalLocked(const Replica& replica,
+                                                 const std::vector<WholeFile>& files) const {
+  const Refusal* first = nullptr;
+  for (const WholeFile& file : files) {
+    const auto found = replica.refused.find(file);
+    if (found == replica.refused.end() || !IsListedLocked(file)) continue;
+    if (!found->second.local && Refuses(found->second.why)) return &found->second;
+    if (first == nullptr) first = &found->second;
+  }
+  return first;
+}
+
+Status BulkLane::TakesNoneLocked(const Replica& replica,
+                                 const std::vector<WholeFile>& files) const {
+  if (Refuses(replica.error)) return replica.error;
+  const Refusal* const refusal = RefusalLocked(replica, files);
+  return refusal != nullptr && !refusal->local && Refuses(refusal->why) ? refusal->why : Status();
+}
+
+std::string BulkLane::WhyNotLocked(const Replica& replica,
+                                   const std::vector<WholeFile>& files) const {
+  if (!replica.error.ok()) return replica.error.message() + Remedy(replica.error.code());
+  const Refusal* const refusal = RefusalLocked(replica, files);
+  if (refusal == nullptr) return "it takes no bytes" + Remedy(Code::kOk);
+  return refusal->why.message() + RemedyOfRefusal(refusal->local);
 }
 
 void BulkLane::Interrupt() {
@@ -183,7 +209,7 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
       const auto until = refused ? started
                                  : std::min(last, std::chrono::time_point_cast<Clock::duration>(
                                                       std::max(replica->moved, started) + timeout));
-      const bool gives_up = limited && Refuses(replica->error);
+      const bool gives_up = limited && !TakesNoneLocked(*replica, files).ok();
       if (until >= deadline && !gives_up) continue;
       deadline = gives_up ? started : until;
       slowest = replica.get();
@@ -194,11 +220,9 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
     if (now >= deadline || interrupts_ != interrupts) {
       const auto quiet = std::chrono::duration_cast<std::chrono::milliseconds>(
           now - std::max(slowest->moved, started));
-      return Unavailable(
-          Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
-               " B) of the database, and has taken nothing for ", quiet.count(),
-               " ms: ", WhyNotLocked(*slowest).message(),
-               Remedy(slowest->error.code(), slowest->error.ok() && !slowest->refused.empty())));
+      return Unavailable(Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
+                              " B) of the database, and has taken nothing for ", quiet.count(),
+                              " ms: ", WhyNotLocked(*slowest, files)));
     }
     if (now >= report && log_ != nullptr) {
       log_->Write(LogLevel::kInfo, Text("waiting for ", slowest->name, ", which still lacks ",
@@ -390,11 +414,13 @@ void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
   };
   if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= of_) return;
   for (const auto& each : replicas_) {
-    if (!each->counts || holds(each) || !Refuses(each->error)) continue;
+    if (!each->counts || holds(each)) continue;
+    const Status why = TakesNoneLocked(*each, files);
+    if (why.ok()) continue;
     each->counts = false;
     if (log_ == nullptr) continue;
     log_->Write(LogLevel::kWarn,
-                Text(each->name, " takes no files: ", each->error.message(),
+                Text(each->name, " takes no files: ", why.message(),
                      "; flushes do not wait for it, because more than half of the replicas hold "
                      "them; it is sent all that it lacks once it takes files again"));
   }
@@ -435,6 +461,7 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
   Refusal& refusal = replica.refused[step.file];
   const uint32_t doublings = std::min<uint32_t>(refusal.times++, 2 * kMostDoublings);
   refusal.why = why;
+  refusal.local = replica.local_fault || why.code() == Code::kCorruption;
   refusal.again = Clock::now() + std::min(kFirstRetry * (1u << doublings), kLastRetryOfFile);
   if (refusal.times > 1 || log_ == nullptr) return;
   const char* const what =

@@ -20,8 +20,9 @@
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
 // has held all of it. Await waits for the replicas that count. If fewer than half of all count, it
 // waits for the others too. So at least half hold each file for which it has waited, and any
-// majority of the replicas has one that holds it. One that says that it can take no files does not
-// count any more, once more than half of all count and hold them. All methods are thread safe.
+// majority of the replicas has one that holds it. One that says that it can take no files, or not
+// one that is waited for, because its disk is full or fails, does not count any more, once more
+// than half of all count and hold them. All methods are thread safe.
 #pragma once
 
 #include <chrono>
@@ -101,6 +102,7 @@ class BulkLane {
   // A file that could not be sent or dropped, although the replica answers.
   struct Refusal {
     Status why;
+    bool local = false;  // the local file may be the cause
     uint32_t times = 0;
     Clock::time_point again{};  // when it is tried again
   };
@@ -144,8 +146,13 @@ class BulkLane {
   Step NextSendLocked(const Replica& replica) const;
   // Notes that the file of this step cannot be sent or dropped now.
   void RefuseLocked(Replica& replica, const Step& step, const Status& why);
-  // Why the replica takes no bytes, for messages.
-  static Status WhyNotLocked(const Replica& replica);
+  // The refusal of one of these files, if there is one that the replica's disk causes; else of
+  // another of them. Null: none is refused.
+  const Refusal* RefusalLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  // What the replica said if it can take no files, or not one of these; ok: it said no such thing.
+  Status TakesNoneLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  // Why the replica takes no bytes of these files, and the way out, for messages.
+  std::string WhyNotLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
   Status Do(Replica& replica, const Step& step);
   Status Connect(Replica& replica, const Step& step);
   // Asks the replica what it holds, and notes it. If it does not answer, what is known of it stays,

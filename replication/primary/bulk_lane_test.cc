@@ -636,6 +636,18 @@ TEST_F(BulkLaneTest, AReplicaWhoseDiskIsFullHoldsUpNobodyAndComesBackByItself) {
   }
 }
 
+TEST_F(BulkLaneTest, AFailingDiskIsNamedWithTheWayOutAndAnEndDoesNotWaitForIt) {
+  replicas_[1]->FailPuts(PermissionDenied("Read-only file system"));
+  Aim();
+  List(Make("000007.sst", "bytes"));
+  EXPECT_THAT(AwaitRefusal("Read-only"),
+              StatusIs(Code::kUnavailable, HasSubstr("the replica can write it")));
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_THAT(lane_->Await(kLongWait, std::chrono::hours(1), Holders::kAll),
+              StatusIs(Code::kUnavailable, HasSubstr("Read-only")));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kLongWait);
+}
+
 // As one whose addition was taken back.
 TEST_F(BulkLaneTest, AReplicaThatIsNotOfTheGroupIsNotCounted) {
   Use(3);
