@@ -106,6 +106,7 @@ void BulkLane::SetTargets(std::vector<Target> targets, size_t of) {
       replica.known = false;
       replica.error = {};
       replica.refused.clear();
+      replica.reached.clear();
     }
   }
   moved_.notify_all();
@@ -245,6 +246,7 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
     return kNow;
   }
   replica.local_fault = false;
+  replica.progressed = true;
   const Status done = Do(replica, step);
   std::unique_lock lock(mutex_);
   if (done.ok()) {
@@ -253,7 +255,9 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
       moved_.notify_all();  // the replica may hold all files already
       return kNow;          // its error stays until it takes bytes
     }
-    replica.refused.erase(step.file);
+    if (step.action == Action::kDrop || replica.held.contains(step.file))
+      replica.refused.erase(step.file);
+    if (!replica.progressed) return kNow;  // what was sent before, once more
     const bool again = replica.failures != 0;
     replica.error = {};
     replica.failures = 0;
@@ -296,6 +300,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
     const bool held = replica.held.contains(each.first);
     return IsListedLocked(each.first) ? held : !held && !replica.received.contains(each.first);
   });
+  std::erase_if(replica.reached, [&](const auto& each) { return !IsListedLocked(each.first); });
   Step step = NextDropLocked(replica);
   if (step.action == Action::kNone) step = NextSendLocked(replica);
   if (step.action != Action::kNone) return step;
@@ -564,10 +569,14 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
     replica.received.erase(file);
+    replica.reached.erase(file);
     replica.held.insert(file);
     CountIfCaughtUpLocked(replica);
   } else {
     replica.received[file] = received;
+    uint64_t& reached = replica.reached[file];
+    replica.progressed = received > reached;
+    reached = std::max(reached, received);
   }
   return {};
 }

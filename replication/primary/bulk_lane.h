@@ -12,9 +12,10 @@
 //
 // A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a
 // file that cannot be sent or dropped, because the local file is damaged for instance; it holds up
-// no other file, and is tried again after a pause when nothing else is to do. If the local file is
-// damaged then, it is first mended with the bytes of a replica that holds it. The lane also reads
-// all local files again from time to time (LocalScrub), and mends those that are damaged.
+// no other file, and is tried again after a pause when nothing else is to do. Bytes that are sent
+// once more are no progress. If the local file is damaged then, it is first mended with the bytes
+// of a replica that holds it. The lane also reads all local files again from time to time
+// (LocalScrub), and mends those that are damaged.
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -115,6 +116,7 @@ class BulkLane {
     bool yields = false;        // to threads that commit
     Clock::time_point asked{};  // when it was last asked for its list
     bool local_fault = false;   // the last step failed because of the local file
+    bool progressed = false;    // the last step took more than was ever taken of its file
     // mutex_ guards these.
     BulkConnect connect;
     bool counts = true;
@@ -122,10 +124,11 @@ class BulkLane {
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
+    std::map<WholeFile, uint64_t> reached;   // the most that it ever had of unfinished files
     std::map<WholeFile, Refusal> refused;    // none of them is listed and held
-    Status error;                            // of the last step; ok again once it took bytes
-    uint32_t failures = 0;                   // since it last took bytes
-    Clock::time_point moved{};               // when it last took bytes
+    Status error;                            // of the last step; ok again once it made progress
+    uint32_t failures = 0;                   // since it last made progress
+    Clock::time_point moved{};               // when it last took bytes that it never had before
     std::unique_ptr<PeriodicThread> thread;
   };
   enum class Action : uint8_t { kNone, kConnect, kDrop, kSend, kList };

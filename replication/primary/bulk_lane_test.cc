@@ -648,6 +648,17 @@ TEST_F(BulkLaneTest, AFailingDiskIsNamedWithTheWayOutAndAnEndDoesNotWaitForIt) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, kLongWait);
 }
 
+// However often its beginning is taken.
+TEST_F(BulkLaneTest, AFileThatIsRefusedAtItsEndMakesNoProgress) {
+  replicas_[1]->RefuseEnds();
+  Aim();
+  List(Make("000007.sst", std::string(10 * kPiece, 'x')));
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_THAT(lane_->Await(seconds(1), kLongWait),
+              StatusIs(Code::kUnavailable, HasSubstr("replica1")));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kLongWait);
+}
+
 // As one whose addition was taken back.
 TEST_F(BulkLaneTest, AReplicaThatIsNotOfTheGroupIsNotCounted) {
   Use(3);
