@@ -207,7 +207,9 @@ Result<uint64_t> SizeOf(FileSystem& fs, const std::string& path) {
 Result<uint64_t> ReadLocal(FileSystem& fs, const std::string& path, uint64_t offset,
                            std::span<char> out) {
   HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, path));
-  return read(offset, out);
+  Result<uint64_t> got = read(offset, out);
+  if (got.ok() || got.status().code() == Code::kCorruption) return got;
+  return Corruption(got.status().message());
 }
 
 Result<WholeFile> Describe(FileSystem& fs, const std::string& path, const std::string& name) {

@@ -32,7 +32,7 @@ Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
 Result<WholeFile> Describe(rocksdb::FileSystem& fs, const std::string& path,
                            const std::string& name);
 // Reads bytes of a local file and returns how many; fewer than `out` takes only at the file's end.
-// kNotFound: there is no such file.
+// kNotFound: there is no such file. kCorruption: it was opened, but the disk cannot read it.
 Result<uint64_t> ReadLocal(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset,
                            std::span<char> out);
 // Opens a local file and returns a reader of it, or the reason why it cannot be opened.

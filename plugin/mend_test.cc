@@ -73,5 +73,18 @@ TEST_F(MendTest, ATableThatIsGoneStaysGone) {
   EXPECT_FALSE(stdfs::exists(path_));
 }
 
+// A process that has too many files open has sound files.
+TEST_F(MendTest, OnlyAFileThatTheDiskCannotReadIsDamaged) {
+  char byte;
+  const auto fs = rocksdb::FileSystem::Default();
+  stdfs::create_directory(root_ + "/a_directory");
+  const Result<uint64_t> unread =
+      plugin::ReadLocal(*fs, root_ + "/a_directory", 0, std::span(&byte, 1));
+  EXPECT_THAT(unread, StatusIs(Code::kCorruption));
+  stdfs::create_symlink("loop", root_ + "/loop");
+  const Result<uint64_t> unopened = plugin::ReadLocal(*fs, root_ + "/loop", 0, std::span(&byte, 1));
+  EXPECT_THAT(unopened, StatusIs(Code::kInternal));
+}
+
 }  // namespace
 }  // namespace hyperloop::plugin::testing

@@ -52,7 +52,11 @@ BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options
                 const std::lock_guard lock(mutex_);
                 return ListedLocked();
               },
-              read_local_, [this](const WholeFile& file) { Mend(file).IgnoreError(); }}) {
+              read_local_,
+              [this](const WholeFile& file) {
+                const std::lock_guard one(mend_mutex_);
+                Mend(file).IgnoreError();
+              }}) {
   for (std::string& name : names) Add(std::move(name));
   if (options_.mend_local == nullptr) return;
   scrubber_ = std::make_unique<PeriodicThread>(
@@ -83,6 +87,7 @@ size_t BulkLane::size() const {
 }
 
 BulkLane::~BulkLane() {
+  ends_ = true;
   if (scrubber_ != nullptr) scrubber_->RequestStop();
   for (const auto& replica : replicas_) replica->thread->RequestStop();
   for (const auto& replica : replicas_) replica->thread.reset();
@@ -336,25 +341,25 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
 BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
   const auto now = Clock::now();
   const WholeFile* chosen = nullptr;
-  bool again = false;
+  bool suspect = false;
   for (const auto& [name, file] : listed_) {
     if (replica.held.contains(file)) continue;
     const auto refused = replica.refused.find(file);
     if (refused != replica.refused.end()) {
       if (chosen == nullptr && now >= refused->second.again) {
         chosen = &file;
-        again = true;
+        suspect = refused->second.suspect;
       }
       continue;
     }
     chosen = &file;
-    again = false;
+    suspect = false;
     break;
   }
   if (chosen == nullptr) return {};
   const auto begun = replica.received.find(*chosen);
   const uint64_t offset = begun == replica.received.end() ? 0 : begun->second;
-  return {Action::kSend, *chosen, offset, nullptr, again, {}};
+  return {Action::kSend, *chosen, offset, nullptr, suspect, {}};
 }
 
 Status BulkLane::Do(Replica& replica, const Step& step) {
@@ -466,7 +471,7 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
   Refusal& refusal = replica.refused[step.file];
   const uint32_t doublings = std::min<uint32_t>(refusal.times++, 2 * kMostDoublings);
   refusal.why = why;
-  refusal.local = replica.local_fault || why.code() == Code::kCorruption;
+  refusal.local = refusal.suspect = replica.local_fault || why.code() == Code::kCorruption;
   refusal.again = Clock::now() + std::min(kFirstRetry * (1u << doublings), kLastRetryOfFile);
   if (refusal.times > 1 || log_ == nullptr) return;
   const char* const what =
@@ -481,8 +486,9 @@ Result<bool> BulkLane::IsLocalSound(const WholeFile& file) const {
   uint64_t at = 0;
   while (true) {
     const Result<uint64_t> got = read_local_(file.name, at, buffer);
+    if (ends_) return Aborted("the lane ends");
     if (!got.ok())
-      return got.status().code() == Code::kNotFound ? Result<bool>(got.status()) : false;
+      return got.status().code() == Code::kCorruption ? false : Result<bool>(got.status());
     if (*got == 0) return at == file.size && checksum.value() == file.checksum;
     checksum.Add(std::span(buffer).first(*got));
     at += *got;
@@ -501,7 +507,6 @@ std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
 
 // A file that is gone is not mended: RocksDB may have deleted it, and the list not changed yet.
 Status BulkLane::Mend(const WholeFile& file) {
-  const std::lock_guard one(mend_mutex_);
   HL_ASSIGN_OR_RETURN(const bool sound, IsLocalSound(file));
   if (sound) return {};
   std::vector<BulkConnect> holders = HoldersOf(file);
@@ -510,12 +515,15 @@ Status BulkLane::Mend(const WholeFile& file) {
   Status mended = NotFound("no replica within reach holds it");
   for (size_t i = 0; i < tries && !mended.ok(); ++i) {
     mended = options_.mend_local(file, [&](const HeldFiles::Sink& sink) -> Status {
-      HL_RETURN_IF_ERROR(held.Fetch(file, sink));
+      HL_RETURN_IF_ERROR(held.Fetch(file, [&](std::span<const char> bytes) {
+        return ends_ ? Aborted("the lane ends") : sink(bytes);
+      }));
       const std::lock_guard lock(mutex_);
       return IsListedLocked(file) ? Status() : NotFound("it was dropped");
     });
     if (mended.code() != Code::kCorruption) break;  // another one may have it sound
   }
+  if (!mended.ok() && ends_) return mended;
   const std::string text =
       Text("the primary's own file ", file.name, " (", file.size, " B) is damaged");
   if (log_ != nullptr && (mended.ok() || told_.insert(file).second)) {
@@ -549,13 +557,22 @@ Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& 
   return std::span<const char>(piece);
 }
 
+// While another file is checked, this one is sent unchecked rather than held up.
+Status BulkLane::Check(Replica& replica, const WholeFile& file) {
+  const std::unique_lock one(mend_mutex_, std::try_to_lock);
+  if (!one.owns_lock()) return {};
+  const Status sound = Mend(file);
+  replica.local_fault = !sound.ok();
+  if (!sound.ok()) return sound;
+  const std::lock_guard lock(mutex_);
+  const auto refused = replica.refused.find(file);
+  if (refused != replica.refused.end()) refused->second.suspect = false;
+  return {};
+}
+
 Status BulkLane::Send(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
-  if (step.again && options_.mend_local != nullptr) {
-    const Status sound = Mend(file);
-    replica.local_fault = !sound.ok();
-    HL_RETURN_IF_ERROR(sound);
-  }
+  if (step.suspect && options_.mend_local != nullptr) HL_RETURN_IF_ERROR(Check(replica, file));
   const Result<std::span<const char>> read = ReadPiece(replica, step);
   replica.local_fault = !read.ok();
   HL_RETURN_IF_ERROR(read.status());

@@ -13,9 +13,9 @@
 // A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a
 // file that cannot be sent or dropped, because the local file is damaged for instance; it holds up
 // no other file, and is tried again after a pause when nothing else is to do. Bytes that are sent
-// once more are no progress. If the local file is damaged then, it is first mended with the bytes
-// of a replica that holds it. The lane also reads all local files again from time to time
-// (LocalScrub), and mends those that are damaged.
+// once more are no progress. If the local file may be the cause, it is first read again and, where
+// it is damaged, mended with the bytes of a replica that holds it. The lane also reads all local
+// files again from time to time (LocalScrub), and mends those that are damaged.
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -26,6 +26,7 @@
 // than half of all count and hold them. All methods are thread safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -103,7 +104,8 @@ class BulkLane {
   // A file that could not be sent or dropped, although the replica answers.
   struct Refusal {
     Status why;
-    bool local = false;  // the local file may be the cause
+    bool local = false;    // the local file may be the cause
+    bool suspect = false;  // so it is, and it has not been found sound since
     uint32_t times = 0;
     Clock::time_point again{};  // when it is tried again
   };
@@ -137,7 +139,7 @@ class BulkLane {
     WholeFile file;
     uint64_t offset = 0;
     BulkConnect connect;
-    bool again = false;                 // the file was refused before
+    bool suspect = false;               // as in Refusal
     std::chrono::milliseconds pause{};  // until the next step, if there is nothing to do now
   };
 
@@ -163,7 +165,10 @@ class BulkLane {
   void ListAgain(Replica& replica);
   static void NoteLocked(Replica& replica, const std::vector<StoredFile>& files);
   Status Send(Replica& replica, const Step& step);
-  // Makes the local file sound if it is damaged. kNotFound: no replica that answers holds it.
+  // Mends the local file if it was the cause of a refusal.
+  Status Check(Replica& replica, const WholeFile& file);
+  // Makes the local file sound if it is damaged. An error: it is not, or cannot be read now.
+  // mend_mutex_ is held.
   Status Mend(const WholeFile& file);
   Result<bool> IsLocalSound(const WholeFile& file) const;
   // How to reach the replicas that are known to hold the file.
@@ -200,9 +205,10 @@ class BulkLane {
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
 
-  std::mutex mend_mutex_;     // held while a file is mended; locked before mutex_
-  std::set<WholeFile> told_;  // which could not be mended, and the log says so; guarded by it
-  LocalScrub scrub_;          // used by scrubber_ only
+  std::atomic<bool> ends_{false};  // no more local files are checked or mended
+  std::mutex mend_mutex_;          // held while a file is checked and mended; locked before mutex_
+  std::set<WholeFile> told_;       // which could not be mended, and the log says so; guarded by it
+  LocalScrub scrub_;               // used by scrubber_ only
   std::unique_ptr<PeriodicThread> scrubber_;  // null: nothing is mended
 };
 

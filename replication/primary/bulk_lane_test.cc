@@ -487,6 +487,52 @@ TEST_F(BulkLaneTest, ALocalFileThatRotsIsFoundAndMended) {
   EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == "as listed"; }));
 }
 
+// A host that is short of descriptors has sound files.
+TEST_F(BulkLaneTest, ALocalFileThatCannotBeOpenedIsNotDamaged) {
+  UseMending();
+  List(Make("000007.sst", "as listed"));
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  std::filesystem::remove_all(base_ + "/replica1");
+  FailReads(Internal("Too many open files"));
+  Aim();
+  constexpr int kSomeTries = 4;
+  ASSERT_TRUE(test::Eventually([&] { return failed_reads_ >= kSomeTries; }));
+  EXPECT_EQ(mends_, 0);
+  FailReads(Corruption("the disk cannot read it"));
+  ASSERT_TRUE(test::Eventually([&] { return mends_ > 0; }));
+  EXPECT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+}
+
+TEST_F(BulkLaneTest, ARefusalThatTheReplicasDiskCausesIsNoReasonToReadTheWholeLocalFile) {
+  UseMending();
+  for (const auto& each : replicas_) each->FailPuts(Internal("the disk fails"));
+  List(Make("000007.sst", std::string(10 * kPiece, 'x')));
+  Aim();
+  for (const auto& each : replicas_)
+    ASSERT_TRUE(test::Eventually([&] { return each->puts() >= 3; }));
+  EXPECT_EQ(later_reads_, 0);
+}
+
+// The check of a large file takes long.
+TEST_F(BulkLaneTest, ACheckOfALocalFileHoldsUpNeitherAnotherReplicaNorTheEndOfTheLane) {
+  UseMending();
+  const WholeFile table = Make("000007.sst", "as listed");
+  Make("000007.sst", "otherwise");
+  {
+    const std::lock_guard lock(mutex_);
+    endless_ = "000007.sst";
+    endless_until_ = std::chrono::steady_clock::now() + kLongWait;
+  }
+  List(table);
+  const int whole = 3 * static_cast<int>(replicas_.size());  // a try at each takes three pieces
+  Aim();
+  EXPECT_TRUE(
+      test::Eventually([&] { return replicas_[0]->puts() + replicas_[1]->puts() > whole; }));
+  lane_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now(), endless_until_);
+}
+
 TEST_F(BulkLaneTest, AFileThatAReplicaDoesNotDropHoldsUpNoOther) {
   Aim();
   List(Make("000007.sst", "old"));

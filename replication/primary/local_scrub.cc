@@ -41,9 +41,8 @@ uint64_t LocalScrub::ReadOn(uint64_t budget) {
     if (*got != 0 && reading_->at < file.size) return *got;
   }
   const Reading whole = *std::exchange(reading_, std::nullopt);
-  const bool sound =
-      got.ok() && whole.at == whole.file.size && whole.checksum.value() == whole.file.checksum;
-  if (!sound && got.status().code() != Code::kNotFound) uses_.mend(whole.file);
+  const bool sound = whole.at == whole.file.size && whole.checksum.value() == whole.file.checksum;
+  if (got.ok() ? !sound : got.status().code() == Code::kCorruption) uses_.mend(whole.file);
   return std::max<uint64_t>(length, 1);
 }
 

@@ -3,7 +3,8 @@
 //
 // It has neither clock nor thread: Tick must be called about once a second, by one thread. A call
 // reads at most kBudget bytes. Each file that is listed is read again and compared with its
-// checksum. One that differs, or that the disk cannot read, is given to `mend`.
+// checksum. One that differs, or that the disk cannot read, is given to `mend`. One that cannot be
+// opened now, as when the process has too many files open, is looked at in the next pass.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,8 @@ class LocalScrubTest : public testing::Test {
     while (scrub_.passes() == before) scrub_.Tick();
   }
   Result<uint64_t> Read(const std::string& name, uint64_t offset, std::span<char> out) {
-    if (name == broken_) return Internal("the disk cannot read it");
+    if (name == broken_) return Corruption("the disk cannot read it");
+    if (name == closed_) return Internal("too many open files");
     const auto found = local_.find(name);
     if (found == local_.end()) return NotFound("gone");
     if (offset >= found->second.size()) return uint64_t{0};
@@ -32,7 +33,7 @@ class LocalScrubTest : public testing::Test {
   }
 
   std::map<std::string, std::string> local_;
-  std::string broken_;
+  std::string broken_, closed_;
   std::vector<WholeFile> listed_, mended_;
   LocalScrub scrub_{{[this] { return listed_; },
                      [this](const std::string& name, uint64_t offset, std::span<char> out) {
@@ -47,6 +48,7 @@ TEST_F(LocalScrubTest, OnlyDamagedFilesAreMended) {
   Make("large", std::string(3 * LocalScrub::kBudget + 1, 'x'));
   const WholeFile rotten = Make("rotten", std::string(2u << 20, 'y')), cut = Make("cut", "bytes"),
                   unread = Make("unread", "bytes");
+  Make("unopened", "bytes");
   Make("dropped", "bytes");
   local_.erase("dropped");
   Pass();
@@ -54,6 +56,7 @@ TEST_F(LocalScrubTest, OnlyDamagedFilesAreMended) {
   local_["rotten"][1u << 20] = 'z';
   local_["cut"] = "byt";
   broken_ = "unread";
+  closed_ = "unopened";
   Pass();
   EXPECT_THAT(mended_, testing::UnorderedElementsAre(rotten, cut, unread));
 }

@@ -115,7 +115,8 @@ struct TakeRequest {
   // primary's own pool changes. An error ends the taking. The first time nothing has changed; the
   // second time the group is given back to its former owner. Null: it always can.
   std::function<Status(const GroupFiles& files)> judge = nullptr;
-  // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone.
+  // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone;
+  // kCorruption: the disk cannot read it. Any other error says nothing about the file.
   // Called by threads of the store until Close returns. Null: there is no directory, and no listed
   // file is shipped.
   std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
