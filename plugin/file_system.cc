@@ -322,7 +322,11 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
     }
     NoteLogGone(place.name);
   }
-  IOStatus status = target()->DeleteFile(path, options, dbg);
+  IOStatus status;
+  {
+    const std::unique_lock<std::mutex> no_mending = KeepFromMending(place);
+    status = target()->DeleteFile(path, options, dbg);
+  }
   const bool absent = status.IsNotFound() || status.IsPathNotFound();
   if (absent && place.bound != nullptr && place.bound->TakeVanished(place.name))
     return IOStatus::OK();
@@ -392,7 +396,11 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
     NoteLogGone(source.name);
   }
   NoteOverwritten(destination);
-  IOStatus status = target()->RenameFile(from, to, options, dbg);
+  IOStatus status;
+  {
+    const std::unique_lock<std::mutex> no_mending = KeepFromMending(source);
+    status = target()->RenameFile(from, to, options, dbg);
+  }
   if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
   if (!status.ok() && bound != nullptr) return bound->Agreed(std::move(status));
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;

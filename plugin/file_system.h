@@ -215,6 +215,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   // The program is about to change this file of the directory, if it is a table or blob file.
   void NoteOverwritten(const Place& place);
+  // Held while a table or blob file of the directory loses its name, so that a mending does not
+  // give the name back. Holds nothing for any other file.
+  std::unique_lock<std::mutex> KeepFromMending(const Place& place) const;
   // As TakeRequest::mend_local.
   Status MendLocal(const std::string& directory, const WholeFile& file,
                    const FetchWhole& fetch) const;

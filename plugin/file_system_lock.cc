@@ -370,6 +370,11 @@ void HyperloopFileSystem::NoteOverwritten(const Place& place) {
   overwritten_.insert(place.name);
 }
 
+std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& place) const {
+  const bool is_mended = place.file_class == FileClass::kListed && IsTableOrBlob(place.name);
+  return is_mended ? std::unique_lock(overwritten_mutex_) : std::unique_lock<std::mutex>();
+}
+
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
                                       const FetchWhole& fetch) const {
   if (!IsTableOrBlob(file.name)) return NotSupported("only tables and blob files are mended");

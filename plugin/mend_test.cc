@@ -1,6 +1,9 @@
 // A table of the directory that rotted is replaced with the bytes of a replica.
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 
 #include "local_files.h"
 #include "support/must.h"
@@ -11,6 +14,22 @@ namespace hyperloop::plugin::testing {
 namespace {
 
 namespace stdfs = std::filesystem;
+
+// Calls `before_rename` before a mended file takes its name.
+class MendingFiles : public rocksdb::FileSystemWrapper {
+ public:
+  MendingFiles() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "mending files"; }
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    if (before_rename != nullptr && from.ends_with(".hyperloop-new") && to.ends_with(".sst"))
+      before_rename();
+    return target()->RenameFile(from, to, options, dbg);
+  }
+
+  std::function<void()> before_rename;
+};
 
 class MendTest : public DatabaseTest {
  protected:
@@ -71,6 +90,35 @@ TEST_F(MendTest, ATableThatIsGoneStaysGone) {
   stdfs::remove(path_);
   EXPECT_THAT(group_->MendLocal(file_, sound_), StatusIs(Code::kNotFound));
   EXPECT_FALSE(stdfs::exists(path_));
+}
+
+// The program deletes it, or renames it first, as RocksDB's slow deletion does, while a mending
+// puts the sound bytes in its place. The pause gives the program time that it must not use.
+TEST_F(MendTest, ATableThatLosesItsNameMeanwhileDoesNotGetItBack) {
+  const auto files = std::make_shared<MendingFiles>();
+  fs_ = MakeFileSystem(MakeStoreOptions(), files);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  for (const bool renames : {false, true}) {
+    SCOPED_TRACE(renames ? "renamed" : "deleted");
+    ASSERT_NO_FATAL_FAILURE(MakeRottenTable());
+    std::future<rocksdb::IOStatus> gone;
+    files->before_rename = [&] {
+      gone = std::async(std::launch::async, [&] {
+        return renames ? fs_->RenameFile(path_, path_ + ".trash", rocksdb::IOOptions(), nullptr)
+                       : fs_->DeleteFile(path_, rocksdb::IOOptions(), nullptr);
+      });
+      gone.wait_for(std::chrono::milliseconds(200));
+    };
+    ASSERT_OK(group_->MendLocal(file_, sound_));
+    ASSERT_OK(gone.get());
+    files->before_rename = nullptr;
+    EXPECT_FALSE(stdfs::exists(path_));
+    Close();
+    stdfs::remove_all(directory_);
+    group_ = FakeGroup::Make();
+    fs_ = MakeFileSystem(MakeStoreOptions(), files);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+  }
 }
 
 // A process that has too many files open has sound files.
