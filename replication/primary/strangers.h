@@ -11,7 +11,8 @@ namespace hyperloop {
 // is of the group. A stranger answers at an address that the group's newest configuration records
 // for another node, and either belongs to another group, or is a copy of a replica that answers at
 // its own recorded address. A fresh node is no stranger. If the looks may be of several groups, or
-// of none, nothing is moved.
+// of none, nothing is moved. So a node of a former group with the same addresses is none either:
+// to that group, those of the other one are strangers.
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 }  // namespace hyperloop
