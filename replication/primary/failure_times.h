@@ -22,14 +22,21 @@ struct FailureTimes {
 // With `block` nobody is left out, so a cut is waited for as long as an operation is. With
 // `continue` writes go on at the latest after `absence`, once more `answer` for each member that is
 // missing, and what bringing the group back takes. With the default ack_timeout that is less than
-// 3 s. Whoever was only slow is taken in again.
+// 3 s. A member that answers is left out only if it failed in an attempt to bring the group back,
+// however late that began. Whoever was only slow is taken in again.
 inline FailureTimes FailureTimesOf(const StoreOptions& options) {
   const auto all = options.ack_timeout;
   constexpr std::chrono::milliseconds kLeast{1}, kLeastAnswer{200}, kMostAnswer{1000};
+  // The RNIC asks a silent peer again after half a second, and TCP mends a lost packet in 200 ms. A
+  // way that fails before that was not silent, but tried once.
+  constexpr std::chrono::milliseconds kLeastSilence{600};
   const auto share = [&](int parts, int of) { return std::max(kLeast, all * parts / of); };
+  const auto operation = share(9, 20);
   if (options.on_replica_failure == OnReplicaFailure::kBlock)
-    return {share(9, 20), share(1, 5), kMostAnswer};
-  return {share(3, 20), share(1, 5), std::clamp(share(1, 20), kLeastAnswer, kMostAnswer)};
+    return {operation, share(1, 5), kMostAnswer};
+  const auto silence = std::max(share(3, 20), std::min(kLeastSilence, operation));
+  const auto answer = std::clamp(share(1, 20), kLeastAnswer, kMostAnswer);
+  return {silence, std::max(share(1, 5), silence + answer), answer};
 }
 
 }  // namespace hyperloop

@@ -28,9 +28,19 @@ TEST(FailureTimes, AWayFailsBeforeItsMemberIsLeftOut) {
   for (const milliseconds ack : {milliseconds(1), milliseconds(200), milliseconds(4000),
                                  milliseconds(10000), milliseconds(3600000)}) {
     const FailureTimes times = FailureTimesOf(With(OnReplicaFailure::kContinue, ack));
-    EXPECT_LE(times.silence, times.absence);
+    EXPECT_LE(times.silence + times.answer, times.absence) << "it has time to answer, too";
     EXPECT_GE(times.silence, milliseconds(1));
     EXPECT_GE(times.answer, milliseconds(200));
+  }
+}
+
+// The RNIC asks a silent peer again after half a second, and TCP mends a lost packet in 200 ms.
+TEST(FailureTimes, AWayDoesNotFailBeforeItWasTriedAgainOrTheOperationIsOver) {
+  for (const milliseconds ack : {milliseconds(10), milliseconds(1000), milliseconds(1300),
+                                 milliseconds(2000), milliseconds(10000)}) {
+    const FailureTimes times = FailureTimesOf(With(OnReplicaFailure::kContinue, ack));
+    EXPECT_GE(times.silence, std::min(milliseconds(600), ack * 9 / 20)) << ack.count();
+    EXPECT_LT(times.silence, ack / 2) << "it would fail the operation first";
   }
 }
 

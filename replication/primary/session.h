@@ -314,6 +314,7 @@ class Session {
   std::vector<std::optional<control::HelloReplyT>> looks_before_;
   std::chrono::steady_clock::time_point looked_{};
   std::atomic<bool> out_of_reach_{false};
+  bool tried_ = false;  // while out_of_reach_: members were asked to work again
   std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
   std::string lost_time_;                               // the same, for people
   std::string lost_to_;                                 // the first cause, while out_of_reach_

@@ -115,6 +115,7 @@ Status Session::BecomeFenced(const std::string& why) {
 
 void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
   if (out_of_reach_.exchange(true)) return;
+  tried_ = false;
   lost_to_ = cause.message();
   const auto now = Clock::now();
   NoteSilence(heartbeat_ == nullptr
@@ -232,8 +233,8 @@ std::chrono::nanoseconds Session::MostHello() const {
 }
 
 // The members' answers are compared with earlier ones, old enough for a living owner's heartbeat to
-// have moved since. Once members may be left out, one that answers but does not do its work counts
-// as missing.
+// have moved since. Once members may be left out, one that answers, but failed in an attempt to
+// bring the group back, counts as missing.
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
   for (ReplicaHandle* replica : members_) {
@@ -405,17 +406,23 @@ Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epo
 Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
                                         ReplicaHandle* joiner) {
   DropGroup();
+  // What failed before is what the first attempt is to mend. Whoever answers has that attempt, even
+  // if a busy machine begins it late.
+  if (!tried_)
+    for (const auto& replica : replicas_) replica->ClearSuspicion();
   const uint64_t size = pool_->region().size();
   const std::chrono::nanoseconds reading = SlowTimeout(size) - options_.ack_timeout;
   auto latest = Clock::now() + options_.ack_timeout + (1 + members_.size()) * reading;
-  // As long as nobody may be left out yet, one that hangs must not use up the time until then.
+  // One that hangs must not use up the time until it may be left out, nor, if the first attempt
+  // begins later than that, much more.
   if (const auto until = lost_since_ + failure_times_.absence;
-      Rules().may_leave_out && joiner == nullptr && Clock::now() < until)
+      Rules().may_leave_out && joiner == nullptr && (!tried_ || Clock::now() < until))
     latest = until;
   for (const auto& replica : replicas_) replica->SetSlowDeadline(latest, reading);
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
   if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);
+  tried_ = true;
   if (judgement.standing == Standing::kReclaim && !judgement.why.empty()) {
     Say(LogLevel::kWarn, Text("another primary was promised this group, and gave up or is gone: ",
                               judgement.why, "; taking it back under epoch ", judgement.epoch));

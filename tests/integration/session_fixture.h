@@ -185,6 +185,11 @@ class SessionFixture : public testing::Test {
             device = std::make_unique<HookedDevice>(std::move(device),
                                                     std::exchange(before_reading_, {}));
           }
+          if (before_device_ends_ != nullptr) {
+            device = std::make_unique<HookedDevice>(
+                std::move(device), [] {}, [](const rnic::QpAttr&) {},
+                std::exchange(before_device_ends_, {}));
+          }
           return device;
         },
         log_);
@@ -437,6 +442,8 @@ class SessionFixture : public testing::Test {
   std::atomic<int> devices_asked_{0};  // for the primary
   // Set: the next primary that opens calls it before it connects a member to read its region.
   std::function<void()> before_reading_;
+  // Set: it is called before the device that the next primary opens first ends.
+  std::function<void()> before_device_ends_;
   std::atomic<bool> no_device_{false};
   std::atomic<bool> slow_device_{false};  // no device is given before it is false again
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer

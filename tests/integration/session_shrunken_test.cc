@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "integration/session_fixture.h"
+#include "primary/failure_times.h"
 
 namespace hyperloop::test {
 namespace {
@@ -42,6 +44,22 @@ class SessionShrunkenTest : public SessionFixture {
     ExpectEqualRegions();
   }
 };
+
+// The primary's machine is so busy that the time after which a member is left out is over before
+// the primary has ended its broken queues.
+TEST_F(SessionShrunkenTest, AMemberThatAnswersIsNotLeftOutWithoutAnAttemptToBringItBack) {
+  const StoreOptions options = Continuing();
+  before_device_ends_ = [&] { std::this_thread::sleep_for(FailureTimesOf(options).absence); };
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  EndQueues(2);
+  EXPECT_TRUE(Eventually([&] { return log_->Has("the group is back"); }));
+  EXPECT_FALSE(log_->Has("going on with 2 of 3 replicas"));
+  EXPECT_TRUE(IsWhole());
+  EXPECT_TRUE(Insist(*store, "two"));
+  ExpectBegins(*store);
+  CloseAndExpectEqual(*store);
+}
 
 TEST_F(SessionShrunkenTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
   for (size_t dead = 0; dead < 3; ++dead) {

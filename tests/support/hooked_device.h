@@ -1,5 +1,5 @@
 // HookedDevice: a device of an RNIC with moments at which a test does something: before a service
-// of another host is connected, and before a queue pair is made.
+// of another host is connected, before a queue pair is made, and before the device ends.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,13 @@ class HookedDevice final : public rnic::Device {
   using BeforeQueuePair = std::function<void(const rnic::QpAttr&)>;
   HookedDevice(
       std::unique_ptr<rnic::Device> device, std::function<void()> before_connect,
-      BeforeQueuePair before_queue_pair = [](const rnic::QpAttr&) {})
+      BeforeQueuePair before_queue_pair = [](const rnic::QpAttr&) {},
+      std::function<void()> before_end = [] {})
       : device_(std::move(device)),
         before_connect_(std::move(before_connect)),
-        before_queue_pair_(std::move(before_queue_pair)) {}
+        before_queue_pair_(std::move(before_queue_pair)),
+        before_end_(std::move(before_end)) {}
+  ~HookedDevice() override { before_end_(); }
 
   const rnic::Caps& caps() const override { return device_->caps(); }
   rnic::Gid gid() const override { return device_->gid(); }
@@ -69,6 +72,7 @@ class HookedDevice final : public rnic::Device {
   const std::unique_ptr<rnic::Device> device_;
   const std::function<void()> before_connect_;
   const BeforeQueuePair before_queue_pair_;
+  const std::function<void()> before_end_;
 };
 
 }  // namespace hyperloop::test
