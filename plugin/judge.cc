@@ -45,7 +45,7 @@ class Judge {
     if (!history.empty()) return RefuseHistory("was changed without its group", history);
     HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
     if (!lost.empty())
-      return RefuseHistory("holds what was acknowledged, and its group has lost", lost);
+      return RefuseHistory("holds what was acknowledged and its group has lost", lost);
     if (!scarce_.empty()) return RefuseRemoval();
     return missing_.empty() ? Status::Ok() : RefuseMissing();
   }
@@ -221,8 +221,9 @@ class Judge {
         "files of the database: " +
         Enumerate(scarce_) +
         ". Nothing was changed. Open the database without remove_replica, with the replica listed "
-        "and running, until the log says that another one holds all files of the database again; "
-        "if the replica is lost, hyperloopctl promote --force goes on without it");
+        "and running (if it is lost, with on_replica_failure=continue and the replica listed), "
+        "until "
+        "the log says that another one holds all files of the database again; then remove it");
   }
 
   Status RefuseUnfinished() const {
