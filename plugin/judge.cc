@@ -25,6 +25,14 @@ const FileInfo* Find(const std::vector<FileInfo>& files, std::string_view name) 
   return found == files.end() ? nullptr : &*found;
 }
 
+// Whether the number in the name is of the database's own, and not of a file that the program has
+// put beside it.
+bool IsNumberedByDatabase(std::string_view name) {
+  return Classify(name) == FileClass::kLogLane || IsTableOrBlob(name) ||
+         (name.starts_with("OPTIONS-") &&
+          name.find_first_not_of("0123456789", 8) == std::string_view::npos);
+}
+
 class Judge {
  public:
   Judge(FileSystem& fs, const std::string& directory, const GroupFiles& group)
@@ -178,7 +186,8 @@ class Judge {
     if (content.status().code() == Code::kNotSupported) return uint64_t{0};
     HL_RETURN_IF_ERROR(content.status());
     uint64_t next = content->next_file;
-    for (const auto& [name, info] : files_) next = std::max(next, NumberOf(name) + 1);
+    for (const auto& [name, info] : files_)
+      if (IsNumberedByDatabase(name)) next = std::max(next, NumberOf(name) + 1);
     return next;
   }
 

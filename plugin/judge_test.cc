@@ -162,8 +162,6 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
   });
 }
 
-// An opening may be cut short anywhere. The files which show that the tables are the directory's
-// own stay until the tables are set aside.
 // All replicas, and the primary's pool, went back to an older state of the same session.
 TEST_F(JudgeTest, ALogThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
   ASSERT_OK(Open(MakeOptions()));
@@ -194,6 +192,26 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
+// A file that is not RocksDB's own may have any number in its name.
+TEST_F(JudgeTest, ALogThatTheGroupHasLostIsNotHiddenByAnotherFilesNumber) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("log", "1");
+  std::unique_ptr<rocksdb::FSWritableFile> dump;
+  ASSERT_OK(fs_->NewWritableFile(Path("dump-20260101.bin"), {}, &dump, nullptr));
+  ASSERT_OK(dump->Append("x", {}, nullptr));
+  ASSERT_OK(dump->Close({}, nullptr));
+  dump.reset();
+  ASSERT_EQ(group_->ListedFiles().count("dump-20260101.bin"), 1u);
+  const auto older = group_->AfterCrash();
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Put("later", "1");
+  Crash();
+  group_ = older;
+  ExpectRefused(HasSubstr("holds what was acknowledged, and its group has lost: its 0"));
+}
+
+// An opening may be cut short anywhere. The files which show that the tables are the directory's
+// own stay until the tables are set aside.
 TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   Make();
   AddTable();
@@ -220,8 +238,6 @@ TEST_F(JudgeTest, NoRoomForWhatTheDirectoryLacksIsRefused) {
   EXPECT_EQ(Get("log"), "1");
 }
 
-// A replica on this machine, whose directory of files has the tables that the directory lost. There
-// is room for nothing that is copied.
 // Those that stay have not been sent the tables yet.
 TEST_F(JudgeTest, NoReplicaIsRemovedWhileTooFewHoldTheTables) {
   Make();
@@ -238,6 +254,8 @@ TEST_F(JudgeTest, NoReplicaIsRemovedWhileTooFewHoldTheTables) {
   EXPECT_EQ(Get("table"), "1");
 }
 
+// A replica on this machine, whose directory of files has the tables that the directory lost. There
+// is room for nothing that is copied.
 class NearReplicaTest : public JudgeTest {
  protected:
   ~NearReplicaTest() override { stdfs::remove_all(elsewhere_); }
