@@ -70,9 +70,16 @@ class Strangers {
     return look.hello.installed_epoch != 0 && look.hello.group != group_;
   }
   bool IsCopy(const MemberLook& look) const {
-    return std::ranges::any_of(looks_, [&](const MemberLook& other) {
-      return &other != &look && other.hello.node_id == look.hello.node_id && AtHome(other);
-    });
+    return NewestEpoch(look) <= NewestEpochAtHome() &&
+           std::ranges::any_of(looks_, [&](const MemberLook& other) {
+             return &other != &look && other.hello.node_id == look.hello.node_id && AtHome(other);
+           });
+  }
+  uint64_t NewestEpochAtHome() const {
+    uint64_t newest = 0;
+    for (const MemberLook& each : looks_)
+      if (AtHome(each)) newest = std::max(newest, NewestEpoch(each));
+    return newest;
   }
 
   const std::vector<MemberLook>& looks_;
@@ -81,6 +88,10 @@ class Strangers {
 };
 
 }  // namespace
+
+uint64_t NewestEpoch(const MemberLook& look) {
+  return std::max({look.hello.installed_epoch, look.hello.served_epoch, look.hello.sealed_epoch});
+}
 
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
   std::set<std::string> groups;

@@ -10,9 +10,14 @@ namespace hyperloop {
 // Moves strangers from `looks` to `missing`, as replicas that do not answer: nothing that they say
 // is of the group. A stranger answers at an address that the group's newest configuration records
 // for another node, and either belongs to another group, or is a copy of a replica that answers at
-// its own recorded address. A fresh node is no stranger. If the looks may be of several groups, or
-// of none, nothing is moved. So a node of a former group with the same addresses is none either:
-// to that group, those of the other one are strangers.
+// its own recorded address and has promised no less. A fresh node is no stranger, nor is a copy
+// with a newer epoch than every replica at its own address: it may be the pool itself, and an older
+// copy of it in its place. If the looks may be of several groups, or of none, nothing is moved. So
+// a node of a former group with the same addresses is none either: to that group, those of the
+// other one are strangers.
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
+
+// The newest epoch that the node knows of.
+uint64_t NewestEpoch(const MemberLook& look);
 
 }  // namespace hyperloop

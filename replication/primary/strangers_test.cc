@@ -54,6 +54,23 @@ TEST_F(StrangersTest, ACopyOfAMemberCountsAsMissing) {
   EXPECT_OK(PlanTake(members_, missing_, 0, {true, 0}));
 }
 
+// The replica's pool was moved there, and an older copy of it took its place: what only the newer
+// one has is not left out.
+TEST_F(StrangersTest, ACopyThatIsNewerThanWhatIsLeftIsNamedAndNotLeftOut) {
+  AllOfGroup(5);
+  members_[1].hello = members_[0].hello;
+  MemberLook& newer = members_[1];
+  for (auto* epoch :
+       {&newer.hello.installed_epoch, &newer.hello.served_epoch, &newer.hello.sealed_epoch}) {
+    newer.hello.installed_epoch = newer.hello.served_epoch = newer.hello.sealed_epoch = 5;
+    *epoch = 9;
+    LeaveOut();
+    EXPECT_THAT(Missing(), IsEmpty());
+    EXPECT_THAT(PlanTake(members_, missing_, 0, {true, 0}).status(),
+                StatusIs(Code::kInvalidArgument, HasSubstr("what replica r1 holds is the newer")));
+  }
+}
+
 // promote --force goes on with the one that is left.
 TEST_F(StrangersTest, WhoIsLeftGoesOnByForceBesideAStranger) {
   missing_.push_back({members_[1].name, members_[1].address, "it does not answer"});

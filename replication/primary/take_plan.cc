@@ -28,13 +28,21 @@ Status CheckSizes(std::span<const MemberLook> members, uint64_t region_size) {
   return {};
 }
 
+// Which of two pools of one node is to be kept.
+std::string WhichIsNewer(const MemberLook& a, const MemberLook& b) {
+  if (NewestEpoch(a) == NewestEpoch(b)) return "";
+  const MemberLook& newer = NewestEpoch(a) > NewestEpoch(b) ? a : b;
+  return Text(": what ", newer.name, " holds is the newer, of epoch ", NewestEpoch(newer),
+              "; start that pool at the replica's own address, and set the other one aside");
+}
+
 Status CheckDistinct(std::span<const MemberLook> members) {
   for (size_t i = 0; i < members.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (members[i].hello.node_id == members[j].hello.node_id) {
         return InvalidArgument(Text(members[i].name, " and ", members[j].name,
                                     " are the same replica (node ", members[i].hello.node_id,
-                                    "); list each once"));
+                                    "); list each once", WhichIsNewer(members[i], members[j])));
       }
     }
   }
