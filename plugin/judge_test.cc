@@ -207,7 +207,7 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsNotHiddenByAnotherFilesNumber) {
   Put("later", "1");
   Crash();
   group_ = older;
-  ExpectRefused(HasSubstr("holds what was acknowledged, and its group has lost: its 0"));
+  ExpectRefused(HasSubstr("holds what was acknowledged and its group has lost: its 0"));
 }
 
 // An opening may be cut short anywhere. The files which show that the tables are the directory's

@@ -41,12 +41,17 @@ class EmulatedClusterTest : public ::testing::Test {
     SetUpGoodReplica();
   }
   void SetUpGoodReplica() {
-    // Makes its pool and listens where it was told to; port 0 becomes 40000 + the replica's digit.
+    // Makes its pool and listens where it was told to; a port that the cluster has drawn becomes
+    // 40000 + the replica's digit.
+    Replica("case $l in *:[123][0-9]*) l=127.0.0.1:4000${h#replica};; esac");
+  }
+  // With `change`, which may set another $l.
+  void Replica(const std::string& change) {
     Program(
         "hyperloop-replica",
         "while [ $# -gt 0 ]; do case $1 in --listen) l=$2;; --host) h=$2;; --pool) p=$2;; esac; "
-        "shift; done; case $l in *:0) l=127.0.0.1:4000${h#replica};; esac; : > \"$p\"; "
-        "echo ready $l; exec sleep 600");
+        "shift; done; " +
+            change + "; : > \"$p\"; echo ready $l; exec sleep 600");
   }
   void TearDown() override {
     StopCluster(options_.directory).status().IgnoreError();

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "cluster/cluster_file.h"
 #include "cluster/emulated_cluster_fixture.h"
@@ -38,6 +39,30 @@ TEST_F(EmulatedClusterTest, StartsAndStopsAll) {
   EXPECT_EQ(cluster::StateOf(id), ProcessState::kDead);
   EXPECT_TRUE(fs::exists(options_.directory + "/replica1.pool")) << "pools outlive the cluster";
   EXPECT_OK(StopCluster(options_.directory)) << "stopping twice is no error";
+}
+
+// A group knows its replicas by their addresses. A replica that is down for a while has to find its
+// port again, whatever connections were made meanwhile.
+TEST_F(EmulatedClusterTest, ReplicasListenWhereNoConnectionIsMadeFrom) {
+  Replica("true");
+  uint32_t given_out = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> given_out;
+  ASSERT_GT(given_out, 10'000u);
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_OK(info);
+  std::set<std::string> listen;
+  for (size_t i = 1; i < info->processes.size(); ++i) {
+    const std::string& address = info->processes[i].listen;
+    const uint64_t port = std::stoull(address.substr(address.rfind(':') + 1));
+    EXPECT_GE(port, 10'000u);
+    EXPECT_LT(port, given_out);
+    listen.insert(address);
+  }
+  EXPECT_EQ(listen.size(), 3u);
+  Kill("replica1");
+  const Result<ClusterInfo> again = StartCluster(options_);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->uri, info->uri);
 }
 
 TEST_F(EmulatedClusterTest, ReplicasAreBoundToTheProcessorAskedFor) {

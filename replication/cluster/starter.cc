@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <random>
 
 #include "cluster/network.h"
 #include "cluster/process.h"
@@ -28,6 +30,23 @@ bool PortIsFree(uint16_t port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(port);
   return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+// A port on which nobody listens, and which the kernel gives to no connection. A group records its
+// replicas' addresses, so a replica that is started again must find its port free; one of those
+// that the kernel gives out may be some connection's by then. 0: there is none; the kernel chooses.
+uint16_t LastingPort() {
+  constexpr uint16_t kFirst = 10'000;
+  uint16_t given_out = 0;  // from here on
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> given_out;
+  if (given_out <= kFirst) return 0;
+  std::random_device random;
+  std::uniform_int_distribution<uint16_t> any(kFirst, static_cast<uint16_t>(given_out - 1));
+  for (int tries = 0; tries < 100; ++tries) {
+    const uint16_t port = any(random);
+    if (PortIsFree(port)) return port;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -126,8 +145,8 @@ Status Starter::StartReplica(ClusterFile::Replica* replica) {
   const size_t colon = replica->listen.rfind(':');
   const int port = std::atoi(replica->listen.c_str() + colon + 1);
   // Nobody else listens in a node of its own.
-  if (!file_.network && port != 0 && !PortIsFree(static_cast<uint16_t>(port)))
-    replica->listen = "127.0.0.1:0";
+  if (!file_.network && (port == 0 || !PortIsFree(static_cast<uint16_t>(port))))
+    replica->listen = "127.0.0.1:" + std::to_string(LastingPort());
   std::vector<std::string> arguments{"--pool",   paths_.Pool(replica->name),
                                      "--size",   std::to_string(file_.region_size),
                                      "--listen", replica->listen,
