@@ -23,7 +23,8 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const TakePlan& plan, const 
 }
 
 // Makes every member equal to the own region, which has what all of them lost. Its log stays, so a
-// taking that is cut short here is repeated.
+// taking that is cut short between two members is repeated. One that is cut within a member's log
+// can leave a gap there, by which the next one is refused before it asks this pool.
 Status Session::TakeOwnRegion(const TakeRequest& request, const TakePlan& plan,
                               const MemberContent& best, const std::vector<MemberContent>& sealed) {
   if (best.content.last_seq != *stands_in_for_)

@@ -435,8 +435,9 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
     HL_RETURN_IF_ERROR(IsOfGroup(*joiner) ? TakeIn(*joiner, &next, &epoch)
                                           : Announce(*joiner, &next));
   }
-  // The second step of a change, as of an opening with remove_replica. All members, which decide,
-  // have recorded the first one, by which the replica is absent.
+  // The second step of a change, as of an opening with remove_replica. Some members may have
+  // recorded the replica as one that decides: the two sets differ by one, so that their majorities
+  // meet.
   const bool takes_back =
       joiner == nullptr && judgement.standing != Standing::kShrink && HasTakenBack(next);
   if (takes_back)

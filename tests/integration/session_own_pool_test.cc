@@ -42,7 +42,7 @@ class SessionOwnPoolTest : public SessionFixture {
     own[place(own, ParseSuperblock(own, own.size()).value())] ^= std::byte{1};
     munmap(own_mapping_.data(), own_mapping_.size());
   }
-  // A replica is left out after a quarter of ack_timeout.
+  // A replica is left out after a fifth of ack_timeout.
   StoreOptions Continuing() const {
     StoreOptions options = Options();
     options.on_replica_failure = OnReplicaFailure::kContinue;
