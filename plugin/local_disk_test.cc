@@ -265,6 +265,7 @@ TEST_F(UncleanTest, AFirstCreationThatWasCutShortLeftNoDatabase) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
+  EXPECT_OK(rocksdb::FileSystem::Default()->UnlockFile(lock, IOOptions(), nullptr));
 }
 
 TEST_F(UncleanTest, AFileThatTheGroupDoesNotHoldIsTheDirectorysOrNone) {
