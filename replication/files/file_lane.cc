@@ -109,12 +109,17 @@ Status FileLane::LoadLocked() {
     if (!entry.used) continue;
     by_name_[entry.file.name] = slot;
     ++used_slots_;
-    if (entry.file.name.starts_with(kManifest)) ++manifests_;
+    if (IsGrowingManifest(entry.file)) ++manifests_;
     used_extents_ += static_cast<uint32_t>(entry.extents.size());
     if (IsReservedClass(entry.file.name))
       used_reserved_extents_ += static_cast<uint32_t>(entry.extents.size());
   }
   return {};
+}
+
+// A MANIFEST in the bulk lane neither takes extents nor needs a successor.
+bool FileLane::IsGrowingManifest(const TableFile& file) {
+  return file.lane == static_cast<uint8_t>(Lane::kLog) && file.name.starts_with(kManifest);
 }
 
 Status FileLane::Recover(std::chrono::nanoseconds patience) {
@@ -172,6 +177,41 @@ Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> ou
   const uint64_t n = std::min<uint64_t>(out.size(), info.size - offset);
   table_.ReadBytes(region_, info_, slot, offset, out.first(n));
   return n;
+}
+
+Result<WholeFile> FileLane::Describe(FileId file) {
+  constexpr uint64_t kPiece = 128u << 10;
+  std::unique_lock lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->status());
+  HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
+  WholeFile whole{FileAt(slot).name, FileAt(slot).size, 0};
+  if (journal_->executed_seq() < journal_->last_seq()) HL_RETURN_IF_ERROR(journal_->Drain());
+  FileChecksum checksum;
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < whole.size;) {
+    HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
+    const TableFile& now = FileAt(slot);
+    if (now.lane != static_cast<uint8_t>(Lane::kLog) || now.size != whole.size)
+      return Aborted("\"" + now.name + "\" was changed while it was read");
+    const RegionGeometry& g = info_.geometry;
+    const uint64_t within = at & (g.extent_size - 1);
+    const uint32_t extent = table_.slots[slot].extents[at / g.extent_size];
+    const MapEntry& entry = table_.map[extent];
+    const uint64_t n = std::min<uint64_t>(kPiece, entry.length - within);
+    const std::byte* const bytes = region_.data() + g.ExtentOffset(extent) + within;
+    if (within == 0) crc = ExtentSeed(info_, entry.slot_plus_one, entry.index);
+    crc = Crc32c(crc, bytes, n);
+    if (within + n == entry.length && crc != entry.crc)
+      return Corruption("extent " + std::to_string(extent) + " (\"" + now.name +
+                        "\") of the primary's pool fails its checksum; close the database and run "
+                        "hyperloopctl verify");
+    checksum.Add({reinterpret_cast<const char*>(bytes), n});
+    at += n;
+    lock.unlock();  // appends go on between two pieces
+    lock.lock();
+  }
+  whole.checksum = checksum.value();
+  return whole;
 }
 
 Binding FileLane::binding() {

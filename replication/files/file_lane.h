@@ -16,6 +16,9 @@
 // fails in the middle, its first part stays in the log. It fails with kNoSpace if the ring had no
 // room for the rest, and with kAborted otherwise.
 //
+// A file that gets no more bytes can be moved to the bulk lane as it is (Retire). One record says
+// so and frees its extents, so a file is in exactly one lane whatever is cut short.
+//
 // An extent can be reused as soon as it is free, because its bytes and its map entry are changed
 // only by records, which are executed and redone in order.
 //
@@ -85,6 +88,15 @@ class FileLane {
   Status Rename(std::string_view from, std::string_view to);
   Status Remove(std::string_view name);
   Status ListFile(const WholeFile& file);
+  // What would be listed of a log-lane file as it is now. Each extent is checked, and the mutex is
+  // released between pieces of the file. kAborted: the file was changed meanwhile. kCorruption: an
+  // extent fails its checksum.
+  Result<WholeFile> Describe(FileId file);
+  // Moves a log-lane file to the bulk lane, and frees its extents, by one record. The file keeps
+  // its id. The caller has made sure that `whole` is what the primary's directory and the replicas
+  // hold. Nothing changes if the table does not have the file as it is described. kAborted: it has
+  // another name or size. kNotFound: it was removed or replaced. Ok also if it was moved before.
+  Status Retire(FileId file, const WholeFile& whole);
   Result<std::vector<FileInfo>> Files();
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out);
 
@@ -165,6 +177,7 @@ class FileLane {
   // Waits until ready() is true, with the mutex released in between. False: space_timeout is over.
   bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
   Status CommitLocked(NamespaceChange* change);
+  static bool IsGrowingManifest(const TableFile& file);
   TableFile& FileAt(uint32_t slot) { return table_.slots[slot].file; }
 
   std::mutex mutex_;
@@ -181,7 +194,7 @@ class FileLane {
   uint32_t next_extent_ = 0;  // where the search for a free extent begins
   uint32_t next_slot_ = 0;    // where the search for a free slot begins
   uint64_t data_waits_ = 0;   // how often WaitSpace waited
-  uint32_t manifests_ = 0;    // number of files named MANIFEST-*
+  uint32_t manifests_ = 0;    // number of files named MANIFEST-* that hold extents or may take some
   // How many files outside the reserved class were given a slot since Load. A rename to CURRENT
   // raises it to what an opening makes before that.
   uint32_t made_at_open_ = 0;

@@ -103,6 +103,7 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
     FileLane& lane = recovering.lane();
     std::mt19937_64 random(seed * 7919);
     std::map<std::string, std::string> model;
+    std::map<std::string, uint64_t> retired;  // to the bulk lane, with their checksums
     for (int step = 0; step < 150; ++step) {
       if (random() % 4 == 0) recovering.BreakSoon();
       const std::string name = "f" + std::to_string(random() % 4);
@@ -112,10 +113,12 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
       if (found == model.end() || kind == 0) {
         status = lane.Create(name).status();
         model[name] = "";
+        retired.erase(name);
       } else if (kind == 1) {
         status = lane.Remove(name);
         model.erase(found);
-      } else if (kind == 2 && !found->second.empty()) {
+        retired.erase(name);
+      } else if (kind == 2 && !found->second.empty() && !retired.contains(name)) {
         const uint64_t size = random() % found->second.size();
         status = lane.Truncate(lane.Lookup(name).value(), size);
         found->second.resize(size);
@@ -123,6 +126,13 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
         status = lane.Checkpoint();
       } else if (kind == 4) {
         status = lane.Tick().status();
+      } else if (kind == 5 && !retired.contains(name)) {
+        const Result<WholeFile> whole = lane.Describe(lane.Lookup(name).value());
+        ASSERT_OK(whole);
+        status = lane.Retire(lane.Lookup(name).value(), *whole);
+        retired[name] = whole->checksum;
+      } else if (retired.contains(name)) {
+        EXPECT_THAT(lane.Append(lane.Lookup(name).value(), "x"), StatusIs(Code::kInvalidArgument));
       } else if (found->second.size() < 30000) {
         const std::string piece(1 + random() % 3000, static_cast<char>('a' + step % 26));
         status = lane.Append(lane.Lookup(name).value(), piece).status();
@@ -130,7 +140,16 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
       }
       ASSERT_OK(status) << " at step " << step;
     }
+    const std::vector<FileInfo> files = lane.Files().value();
+    for (const FileInfo& file : files) {
+      const auto moved = retired.find(file.name);
+      EXPECT_EQ(file.lane == Lane::kBulk, moved != retired.end()) << file.name;
+      if (moved == retired.end()) continue;
+      EXPECT_EQ(file.checksum, moved->second);
+      EXPECT_EQ(file.size, model[file.name].size());
+    }
     for (const auto& [name, content] : model) {
+      if (retired.contains(name)) continue;
       std::string held(content.size() + 1, '\0');
       const auto read = lane.Read(lane.Lookup(name).value(), 0, held);
       ASSERT_OK(read);

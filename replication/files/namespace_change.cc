@@ -14,8 +14,6 @@ namespace {
 // worst case it holds the whole map.
 constexpr uint32_t kMergeGap = 16;
 
-bool IsManifest(std::string_view name) { return name.starts_with("MANIFEST-"); }
-
 }  // namespace
 
 void FileLane::NamespaceChange::SetEntry(uint32_t slot, const TableFile& file) {
@@ -24,6 +22,11 @@ void FileLane::NamespaceChange::SetEntry(uint32_t slot, const TableFile& file) {
 
 void FileLane::NamespaceChange::Free(uint32_t slot) {
   entries_.push_back({slot, false, {}, {}});
+  shrinks_.push_back({slot, 0});
+}
+
+void FileLane::NamespaceChange::SetEntryAndFree(uint32_t slot, const TableFile& file) {
+  SetEntry(slot, file);
   shrinks_.push_back({slot, 0});
 }
 
@@ -106,7 +109,7 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slots[entry.slot].extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ -= extents;
     --lane_->used_slots_;
-    if (IsManifest(slots[entry.slot].file.name)) --lane_->manifests_;
+    if (IsGrowingManifest(slots[entry.slot].file)) --lane_->manifests_;
     slots[entry.slot].used = false;
   }
   for (Entry& entry : entries_) {
@@ -118,7 +121,7 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slot.extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ += extents;
     ++lane_->used_slots_;
-    if (IsManifest(slot.file.name)) ++lane_->manifests_;
+    if (IsGrowingManifest(slot.file)) ++lane_->manifests_;
     lane_->next_slot_ = entry.slot + 1;
   }
   if (sized_slot_ != kNoSlot) slots[sized_slot_].file.size = new_size_.size;
@@ -188,9 +191,32 @@ Status FileLane::ListFile(const WholeFile& whole) {
   return CommitLocked(&change);
 }
 
+Status FileLane::Retire(FileId file, const WholeFile& whole) {
+  if (whole.checksum == 0)
+    return InvalidArgument("\"" + whole.name + "\" is to be listed without a checksum");
+  std::lock_guard lock(mutex_);
+  HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
+  TableFile listed = FileAt(slot);
+  if (listed.name != whole.name || listed.size != whole.size) {
+    return Aborted("\"" + whole.name + "\" of " + std::to_string(whole.size) + " B is \"" +
+                   listed.name + "\" of " + std::to_string(listed.size) +
+                   " B now; it stays where it is");
+  }
+  if (listed.lane != static_cast<uint8_t>(Lane::kLog)) {
+    if (listed.checksum == whole.checksum) return {};
+    return Aborted("\"" + whole.name + "\" is in the bulk lane with other bytes");
+  }
+  listed.lane = static_cast<uint8_t>(Lane::kBulk);
+  listed.checksum = whole.checksum;
+  NamespaceChange change(this);
+  change.SetEntryAndFree(slot, listed);
+  return CommitLocked(&change);
+}
+
 Status FileLane::Truncate(FileId file, uint64_t size) {
   std::lock_guard lock(mutex_);
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
+  if (size == FileAt(slot).size) return {};
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
     return InvalidArgument("\"" + FileAt(slot).name + "\" is only listed in the group");
   }
@@ -199,7 +225,6 @@ Status FileLane::Truncate(FileId file, uint64_t size) {
                            std::to_string(FileAt(slot).size) + " B, it cannot be truncated to " +
                            std::to_string(size));
   }
-  if (size == FileAt(slot).size) return {};
   HL_ASSIGN_OR_RETURN(const std::optional<MapEntry> tail, CutExtentLocked(slot, size));
   NamespaceChange change(this);
   change.SetSize(slot, size, tail);

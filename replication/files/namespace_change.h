@@ -21,6 +21,8 @@ class FileLane::NamespaceChange {
   void SetEntry(uint32_t slot, const TableFile& file);
   // Empties `slot` and frees its extents.
   void Free(uint32_t slot);
+  // Sets the whole entry of `slot` and frees its extents.
+  void SetEntryAndFree(uint32_t slot, const TableFile& file);
   // Sets only the size, and frees the extents beyond it. `tail`: the new map entry of the extent
   // that becomes the file's last one, if that entry changes.
   void SetSize(uint32_t slot, uint64_t size, std::optional<MapEntry> tail = std::nullopt);

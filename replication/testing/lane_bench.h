@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 
 #include "files/file_lane.h"
@@ -34,6 +35,7 @@ struct LaneModel {
         step_(std::move(step)) {
     Load();
     states[0] = {};
+    retired_states[0] = {};
   }
   void Load() {
     const LogState log = Must(Redo(primary_, info_));
@@ -76,7 +78,9 @@ struct LaneModel {
       return Status();
     };
     EXPECT_OK(ScanLog(primary_, info_, 0, note));
-    if (newest != 0) states[newest] = model;
+    if (newest == 0) return;
+    states[newest] = model;
+    retired_states[newest] = retired;
   }
 
   // Makes one call of the lane, and on the model too if it succeeds. Refusals for lack of space are
@@ -87,21 +91,28 @@ struct LaneModel {
     const std::string& name = kNames[random() % std::size(kNames)];
     const bool exists = model.count(name) != 0;
     const uint64_t kind = random() % 32;
-    if (!exists) {
+    if (!exists || kind == 0) {
       ASSERT_OK(lane->Create(name));
       model[name] = "";
-    } else if (kind == 0) {
-      ASSERT_OK(lane->Create(name));
-      model[name] = "";
+      retired.erase(name);
     } else if (kind == 1) {
       ASSERT_OK(lane->Remove(name));
       model.erase(name);
+      retired.erase(name);
     } else if (kind == 2) {
       const std::string& to = kNames[random() % std::size(kNames)];
       ASSERT_OK(lane->Rename(name, to));
       const std::string text = std::exchange(model[name], {});
       model.erase(name);
       model[to] = text;
+      const bool moved = retired.erase(name) != 0;
+      retired.erase(to);
+      if (moved) retired.insert(to);
+    } else if (kind == 5 && retires) {
+      Retire(name);
+    } else if (retired.contains(name)) {
+      EXPECT_EQ(lane->Append(Must(lane->Lookup(name)), "x").status().code(),
+                Code::kInvalidArgument);
     } else if (kind == 3) {
       const uint64_t size = random() % (model[name].size() + 1);
       ASSERT_OK(lane->Truncate(Must(lane->Lookup(name)), size));
@@ -111,6 +122,16 @@ struct LaneModel {
       AppendInRecords(name, text);
     }
     Remember();
+  }
+  static uint64_t ChecksumOf(const std::string& text) {
+    FileChecksum checksum;
+    checksum.Add(text);
+    return checksum.value();
+  }
+  void Retire(const std::string& name) {
+    const std::string& text = model[name];
+    ASSERT_OK(lane->Retire(Must(lane->Lookup(name)), {name, text.size(), ChecksumOf(text)}));
+    retired.insert(name);
   }
   // A long append takes several records; each is a state of its own that a crash may leave.
   void AppendInRecords(const std::string& name, const std::string& text) {
@@ -152,6 +173,14 @@ struct LaneModel {
     for (const FileInfo& file : table->List()) {
       const auto found = expected.find(file.name);
       if (found == expected.end()) return file.name + " should not be there" + at;
+      const bool in_bulk =
+          std::prev(retired_states.upper_bound(state->tail.seq))->second.contains(file.name);
+      if ((file.lane == Lane::kBulk) != in_bulk) return file.name + " is in the wrong lane" + at;
+      if (in_bulk) {
+        if (file.size == found->second.size() && file.checksum == ChecksumOf(found->second))
+          continue;
+        return file.name + " is listed wrongly" + at;
+      }
       std::string text(file.size, ' ');
       table->ReadBytes(image, info_, SlotOf(file.id), 0, text);
       if (text != found->second) return file.name + " differs" + at;
@@ -166,7 +195,10 @@ struct LaneModel {
   std::function<void()> on_idle;
   std::unique_ptr<FileLane> lane;
   FileModel model;
+  bool retires = true;            // whether RandomCall moves files to the bulk lane
+  std::set<std::string> retired;  // of the model's files, those in the bulk lane
   std::map<uint64_t, FileModel> states;
+  std::map<uint64_t, std::set<std::string>> retired_states;
 
  private:
   Group* const group_;
