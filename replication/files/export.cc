@@ -222,8 +222,15 @@ class WholeFiles {
     if (store_ == nullptr) return NotFound("no files");
     HL_RETURN_IF_ERROR(Remove(info.name));  // another content of that name, of an older image
     bool damaged = false;
+    HL_RETURN_IF_ERROR(MakeParent(info.name, &staging_));
     staging_.Note(info.name);
-    const Status status = CopyWhole(*store_, info, Path(info.name), &damaged);
+    Status status = CopyWhole(*store_, info, Path(info.name), &damaged);
+    if (status.code() == Code::kNotFound && info.name.starts_with(kArchiveDirectory)) {
+      // It may still have the name that it had before it was archived.
+      FileInfo former = info;
+      former.name.erase(0, kArchiveDirectory.size());
+      status = CopyWhole(*store_, former, Path(info.name), &damaged);
+    }
     if (!status.ok()) {
       HL_RETURN_IF_ERROR(Remove(info.name));  // it was dropped while it was copied
       return status;
@@ -245,11 +252,11 @@ Status WriteLogFiles(std::span<const std::byte> image, const RegionInfo& info,
                      const FileTable& table, Staging* staging, ExportReport* report) {
   std::vector<std::string> parents;
   for (const FileInfo& file : table.List()) {
+    const size_t slash = file.name.find('/');
+    if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));
     if (file.lane == Lane::kBulk) continue;
     HL_RETURN_IF_ERROR(CheckFileName(file.name));  // checked again: a bad name would do harm here
     HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
-    const size_t slash = file.name.find('/');
-    if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));
     staging->Note(file.name);
     HL_RETURN_IF_ERROR(
         WriteFile(image, info, table, SlotOf(file.id), staging->path() + "/" + file.name));
@@ -330,7 +337,9 @@ Status Follow(const NewerImage& newer, uint64_t known_acked, bool partial, Whole
 }  // namespace
 
 bool HoldsData(const std::string& name) {
-  return name.ends_with(".sst") || name.ends_with(".blob");
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  const bool log = digits != 0 && name.substr(digits) == ".log";
+  return log || name.ends_with(".sst") || name.ends_with(".blob");
 }
 
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,

@@ -23,7 +23,8 @@ struct ExportReport {
   std::vector<std::string> damage;   // extents and files that fail their checksum, a sentence each
 };
 
-// Tables and blobs are part of the database; OPTIONS and IDENTITY are written anew at open.
+// Tables, blobs and logs are part of the database; OPTIONS and IDENTITY are written anew at open.
+// RocksDB does not read archived logs then.
 bool HoldsData(const std::string& name);
 
 // Gives another image of the same region, newer than the ones before.
@@ -37,7 +38,7 @@ using NewerImage = std::function<Result<RegionImage>()>;
 // is damaged is written as it is, and named in the report. `files`: the replica's directory of
 // whole files (GroupDirectory's root), in which nothing is changed; empty: it cannot be reached.
 //
-// `newer`: the group is in use; null: it is at rest. A table or blob file that the replica lacks is
+// `newer`: the group is in use; null: it is at rest. A file that HoldsData and the replica lacks is
 // then either on its way, and is waited for, or was dropped since the image was taken. In that case
 // a newer image takes the place of `image`, and only what it lists besides is copied. After 10 s in
 // which nothing arrives, the file is missing.

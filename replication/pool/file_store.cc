@@ -34,8 +34,13 @@ std::string Hex(uint64_t value, size_t digits) {
   return text;
 }
 
+// What stands for its '/' in a directory entry.
+constexpr char kSlash = '\\';
+
 std::string FinishedName(const WholeFile& file) {
-  return file.name + "@" + Hex(file.checksum, kChecksumDigits);
+  std::string name = file.name;
+  std::replace(name.begin(), name.end(), '/', kSlash);
+  return name + "@" + Hex(file.checksum, kChecksumDigits);
 }
 
 std::string PartName(const WholeFile& file) {
@@ -71,6 +76,7 @@ std::optional<FileStore::Stored> ParseEntry(const std::string_view entry) {
   if (at == std::string_view::npos || !Parse(rest.substr(at + 1), 16, &stored.file.checksum))
     return std::nullopt;
   stored.file.name = rest.substr(0, at);
+  std::replace(stored.file.name.begin(), stored.file.name.end(), kSlash, '/');
   if (!CheckFile(stored.file).ok()) return std::nullopt;
   // Numbers can be spelled in several ways, of which one is ours.
   if (entry != (stored.finished ? FinishedName(stored.file) : PartName(stored.file)))
@@ -97,7 +103,8 @@ Result<UniqueFd> OpenDirectory(const std::string& directory) {
 
 Status CheckWholeFileName(std::string_view name) {
   HL_RETURN_IF_ERROR(CheckFileName(name));
-  if (name.front() != '.' && name.find('/') == std::string_view::npos) return {};
+  const std::string_view base = name.starts_with(kArchiveDirectory) ? name.substr(kArchiveDirectory.size()) : name;
+  if (base.front() != '.' && base.find('/') == std::string_view::npos) return {};
   return InvalidArgument("file name \"" + std::string(name) +
                          "\" begins with a dot or names a directory");
 }
@@ -210,6 +217,22 @@ Result<bool> FileStore::IsFinished(const WholeFile& file) const {
   return S_ISREG(st.st_mode) && static_cast<uint64_t>(st.st_size) == file.size;
 }
 
+// A log that left the region is renamed when RocksDB archives it. Its bytes are not sent again.
+Result<bool> FileStore::LinkSame(const WholeFile& file) {
+  if (!file.name.starts_with(kArchiveDirectory)) return false;
+  HL_ASSIGN_OR_RETURN(const std::vector<Stored> files, List());
+  const auto same = std::find_if(files.begin(), files.end(), [&](const Stored& each) {
+    return each.finished && each.file.size == file.size && each.file.checksum == file.checksum;
+  });
+  if (same == files.end()) return false;
+  const std::string from = FinishedName(same->file), to = FinishedName(file);
+  names_durable_ = false;
+  if (::linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) != 0 && errno != EEXIST)
+    return false;  // its bytes are sent
+  HL_RETURN_IF_ERROR(SyncNames());
+  return true;
+}
+
 // Opens the arriving file, and reads what has arrived to compute the checksum of it.
 Status FileStore::Begin(const WholeFile& file) {
   Arriving arriving{file, PartName(file), UniqueFd()};
@@ -307,6 +330,8 @@ Result<uint64_t> FileStore::Write(const WholeFile& file, uint64_t offset,
       HL_RETURN_IF_ERROR(SyncNames());
       return file.size;
     }
+    HL_ASSIGN_OR_RETURN(const bool linked, LinkSame(file));
+    if (linked) return file.size;
     HL_RETURN_IF_ERROR(Begin(file));
   }
   if (offset == arriving_->received) {

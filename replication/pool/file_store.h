@@ -1,7 +1,8 @@
 // FileStore: the whole files of one group that a replica keeps beside its pool (bulk lane).
 //
 // A finished file is NAME@CHECKSUM in one directory. So its name says which bytes it holds, and
-// files that have had one name after each other do not collide. A file that is still arriving is
+// files that have had one name after each other do not collide. The '/' of an archived log's name
+// is a backslash there, which no name has. A file that is still arriving is
 // NAME@CHECKSUM-SIZE.part, and what has arrived of it stays when the process ends. A file gets its
 // final name when all of its bytes are durable and pass the checksum. That name is durable when the
 // call returns. A finished file that was found damaged is set aside as NAME@CHECKSUM.damaged: it is
@@ -27,8 +28,11 @@
 
 namespace hyperloop {
 
+// The only directory that a whole file's name may have: logs that RocksDB archives.
+inline constexpr std::string_view kArchiveDirectory = "archive/";
+
 // Checks that a file of that name can be kept: the file table must allow the name, it must not
-// begin with '.', and it must have no '/'. kInvalidArgument says why not.
+// begin with '.', and it must have no '/' except in "archive/". kInvalidArgument says why not.
 Status CheckWholeFileName(std::string_view name);
 
 // Whether a FileStore gives such names: to a finished, an arriving or a damaged file.
@@ -64,6 +68,8 @@ class FileStore {
   // nothing changes, and the result says where to go on. kInvalidArgument: a bad name, no checksum,
   // or bytes beyond file.size. kCorruption: the bytes do not fit the checksum, and were dropped.
   // kNoSpace: what had arrived before stays. After a failed sync all that had arrived is dropped.
+  // An archived log whose bytes are held under another name becomes a second name of them, and is
+  // finished at once.
   Result<uint64_t> Write(const WholeFile& file, uint64_t offset, std::span<const std::byte> bytes);
   // Removes a file, finished or not. If there is none, that is no error.
   Status Remove(const WholeFile& file);
@@ -97,6 +103,8 @@ class FileStore {
   // The names of all directory entries.
   Result<std::vector<std::string>> Entries() const;
   Status Begin(const WholeFile& file);
+  // Whether the file became a second name of a finished one with the same bytes.
+  Result<bool> LinkSame(const WholeFile& file);
   Status WriteAll(std::span<const std::byte> bytes);
   Status Finish();
   // Drops what has arrived. After a failed sync the page cache may hold bytes that the disk lacks.

@@ -148,9 +148,33 @@ TEST_F(FileStoreTest, ADirectoryThatIsReadOnlyInPartIsAnError) {
   EXPECT_EQ(Must(store->List()).size(), 1u);
 }
 
+// A log that left the region keeps its bytes at the replica when it is archived.
+TEST_F(FileStoreTest, AnArchivedLogTakesTheBytesThatItsFormerNameHas) {
+  const auto store = Open();
+  const WholeFile log = Describe("000004.log", "log bytes");
+  const WholeFile archived = Describe("archive/000004.log", "log bytes");
+  ASSERT_OK(store->Write(log, 0, BytesOf("log bytes")));
+  EXPECT_EQ(Must(store->Write(archived, 0, {})), archived.size);
+  ASSERT_OK(store->Remove(log));
+  const auto again = Open();
+  const auto files = Must(again->List());
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].file, archived);
+  EXPECT_TRUE(files[0].finished);
+  std::vector<std::byte> bytes(archived.size);
+  EXPECT_EQ(Must(again->Read(archived, 0, bytes)), archived.size);
+  EXPECT_TRUE(std::ranges::equal(bytes, BytesOf("log bytes")));
+  ASSERT_OK(again->Remove(archived));
+  // Its bytes may also arrive like those of any other file.
+  ASSERT_OK(again->Write(archived, 0, BytesOf("log ")));
+  EXPECT_EQ(Must(again->Write(archived, 4, BytesOf("bytes"))), archived.size);
+  EXPECT_EQ(Must(again->List()).size(), 1u);
+}
+
 TEST_F(FileStoreTest, NamesThatLeadElsewhereAreRefused) {
   const auto store = Open();
-  for (const char* name : {"../x", "a/b", "/etc/x", ".hidden", "", ".."}) {
+  for (const char* name : {"../x", "a/b", "/etc/x", ".hidden", "", "..", "archive/../x",
+                           "archive/.x", "archive/a/b", "archive/", "archive\\x"}) {
     const WholeFile file = Describe(name, "x");
     EXPECT_THAT(store->Write(file, 0, BytesOf("x")), StatusIs(Code::kInvalidArgument)) << name;
     EXPECT_THAT(store->Remove(file), StatusIs(Code::kInvalidArgument)) << name;

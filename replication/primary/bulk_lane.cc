@@ -131,11 +131,26 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
   WakeAll();
 }
 
+void BulkLane::SetLeaving(const std::vector<WholeFile>& files) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::map<std::string, WholeFile> leaving;
+    for (const WholeFile& file : files) leaving[file.name] = file;
+    if (leaving == leaving_) return;
+    leaving_ = std::move(leaving);
+  }
+  moved_.notify_all();
+  WakeAll();
+}
+
 // --- waiting
 
 bool BulkLane::IsListedLocked(const WholeFile& file) const {
-  const auto found = listed_.find(file.name);
-  return found != listed_.end() && found->second == file;
+  for (const auto* files : {&listed_, &leaving_}) {
+    const auto found = files->find(file.name);
+    if (found != files->end() && found->second == file) return true;
+  }
+  return false;
 }
 
 std::vector<WholeFile> BulkLane::ListedLocked() const {
@@ -191,11 +206,26 @@ void BulkLane::Interrupt() {
   moved_.notify_all();
 }
 
+uint64_t BulkLane::interrupts() const {
+  const std::lock_guard lock(mutex_);
+  return interrupts_;
+}
+
 Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
                        Holders holders) {
   std::unique_lock lock(mutex_);
-  const uint64_t interrupts = interrupts_;
-  const std::vector<WholeFile> files = ListedLocked();
+  return AwaitLocked(lock, ListedLocked(), timeout, limit, holders, interrupts_);
+}
+
+Status BulkLane::AwaitLeaving(const WholeFile& file, std::chrono::nanoseconds timeout,
+                              uint64_t interrupts) {
+  std::unique_lock lock(mutex_);
+  return AwaitLocked(lock, {file}, timeout, kNoLimit, Holders::kCaughtUp, interrupts);
+}
+
+Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
+                             const std::vector<WholeFile>& files, std::chrono::nanoseconds timeout,
+                             std::chrono::nanoseconds limit, Holders holders, uint64_t interrupts) {
   const auto started = Clock::now();
   const bool limited = limit < std::chrono::hours(24);
   const auto last = limited ? std::chrono::time_point_cast<Clock::duration>(started + limit)
@@ -306,6 +336,9 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
     return IsListedLocked(each.first) ? held : !held && !replica.received.contains(each.first);
   });
   std::erase_if(replica.reached, [&](const auto& each) { return !IsListedLocked(each.first); });
+  // A log that was archived is given its new name before the old one is dropped.
+  if (const WholeFile* const file = RenamedLocked(replica); file != nullptr)
+    return {Action::kName, *file, 0, nullptr, false, {}};
   Step step = NextDropLocked(replica);
   if (step.action == Action::kNone) step = NextSendLocked(replica);
   if (step.action != Action::kNone) return step;
@@ -337,33 +370,44 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
   return {};
 }
 
-// What was refused comes after all that was not.
+// The listed files come first, because flushes wait for them. What was refused comes after all that
+// was not.
 BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
   const auto now = Clock::now();
   const WholeFile* chosen = nullptr;
-  bool suspect = false;
-  for (const auto& [name, file] : listed_) {
-    if (replica.held.contains(file)) continue;
-    const auto refused = replica.refused.find(file);
-    if (refused != replica.refused.end()) {
-      if (chosen == nullptr && now >= refused->second.again) {
-        chosen = &file;
-        suspect = refused->second.suspect;
-      }
-      continue;
+  const Refusal* refusal = nullptr;
+  const auto choose = [&](const std::map<std::string, WholeFile>& files) {
+    for (const auto& [name, file] : files) {
+      if (replica.held.contains(file)) continue;
+      const auto refused = replica.refused.find(file);
+      const bool again = refused != replica.refused.end();
+      if (again && (chosen != nullptr || now < refused->second.again)) continue;
+      chosen = &file;
+      refusal = again ? &refused->second : nullptr;
+      if (!again) return true;
     }
-    chosen = &file;
-    suspect = false;
-    break;
-  }
+    return false;
+  };
+  if (!choose(listed_)) choose(leaving_);
   if (chosen == nullptr) return {};
   const auto begun = replica.received.find(*chosen);
   const uint64_t offset = begun == replica.received.end() ? 0 : begun->second;
-  return {Action::kSend, *chosen, offset, nullptr, suspect, {}};
+  return {Action::kSend, *chosen, offset, nullptr, refusal != nullptr && refusal->suspect, {}};
+}
+
+const WholeFile* BulkLane::RenamedLocked(const Replica& replica) const {
+  for (const auto& [name, file] : listed_) {
+    if (name.find('/') == std::string::npos || replica.held.contains(file)) continue;
+    if (replica.received.contains(file) || replica.refused.contains(file)) continue;  // is sent
+    for (const WholeFile& each : replica.held)
+      if (each.size == file.size && each.checksum == file.checksum) return &file;
+  }
+  return nullptr;
 }
 
 Status BulkLane::Do(Replica& replica, const Step& step) {
   if (step.action == Action::kConnect) return Connect(replica, step);
+  if (step.action == Action::kName) return Name(replica, step);
   return step.action == Action::kDrop ? Drop(replica, step) : Send(replica, step);
 }
 
@@ -457,6 +501,20 @@ void BulkLane::CountIfCaughtUpLocked(Replica& replica) {
 
 Status BulkLane::Drop(Replica& replica, const Step& step) {
   return replica.target->Drop(step.file);
+}
+
+Status BulkLane::Name(Replica& replica, const Step& step) {
+  const WholeFile& file = step.file;
+  HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, 0, {}));
+  const std::lock_guard lock(mutex_);
+  if (replica.generation != generation_ || !replica.known) return {};
+  if (received == file.size) {
+    replica.held.insert(file);
+    CountIfCaughtUpLocked(replica);
+  } else {
+    replica.received[file] = received;
+  }
+  return {};
 }
 
 // Whatever the replica did with the file before it refused it, it says how much it has of it when

@@ -23,7 +23,11 @@
 // waits for the others too. So at least half hold each file for which it has waited, and any
 // majority of the replicas has one that holds it. One that says that it can take no files, or not
 // one that is waited for, because its disk is full or fails, does not count any more, once more
-// than half of all count and hold them. All methods are thread safe.
+// than half of all count and hold them.
+//
+// Besides the listed files there are those that are leaving the region: they are still in the log
+// lane, and are to be listed once the replicas hold them. They are sent after the listed ones, are
+// not dropped, and Await does not wait for them. All methods are thread safe.
 #pragma once
 
 #include <atomic>
@@ -95,8 +99,15 @@ class BulkLane {
   // cause.
   Status Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit = kNoLimit,
                Holders holders = Holders::kCaughtUp);
+  // Says which files are leaving the region from now on. One that is listed may be among them.
+  void SetLeaving(const std::vector<WholeFile>& files);
+  // As Await, for one file that is leaving, or that was until now. Ok also if it is neither leaving
+  // nor listed any more. `interrupts`: what interrupts() said; kUnavailable if Interrupt was called
+  // since then.
+  Status AwaitLeaving(const WholeFile& file, std::chrono::nanoseconds timeout, uint64_t interrupts);
   // Makes the calls of Await that are under way fail.
   void Interrupt();
+  uint64_t interrupts() const;  // how often Interrupt was called
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -133,7 +144,7 @@ class BulkLane {
     Clock::time_point moved{};               // when it last took bytes that it never had before
     std::unique_ptr<PeriodicThread> thread;
   };
-  enum class Action : uint8_t { kNone, kConnect, kDrop, kSend, kList };
+  enum class Action : uint8_t { kNone, kConnect, kDrop, kName, kSend, kList };
   struct Step {
     Action action = Action::kNone;
     WholeFile file;
@@ -177,6 +188,8 @@ class BulkLane {
   // more.
   Result<std::span<const char>> ReadPiece(Replica& replica, const Step& step);
   Status Drop(Replica& replica, const Step& step);
+  // Gives bytes that the replica holds another name. Sends none.
+  Status Name(Replica& replica, const Step& step);
   // What a replica lacks of some files that are still listed.
   struct Lack {
     uint64_t files = 0;
@@ -186,7 +199,14 @@ class BulkLane {
   void CompareLocked(Replica& replica);
   // `files`: those that are waited for.
   void LeaveOutRefusersLocked(const std::vector<WholeFile>& files);
+  // Await, for these files.
+  Status AwaitLocked(std::unique_lock<std::mutex>& lock, const std::vector<WholeFile>& files,
+                     std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
+                     Holders holders, uint64_t interrupts);
+  // A listed file in a directory, whose bytes the replica holds under another name; null: none.
+  const WholeFile* RenamedLocked(const Replica& replica) const;
   bool FewCountLocked() const;
+  // Whether it is listed or leaving, so that replicas are to hold it.
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;
   void CountIfCaughtUpLocked(Replica& replica);
@@ -199,7 +219,8 @@ class BulkLane {
   mutable std::mutex mutex_;
   std::condition_variable moved_;
   std::map<std::string, WholeFile> listed_;
-  std::vector<WholeFile> first_;  // what was listed at the first SetTargets
+  std::map<std::string, WholeFile> leaving_;  // the region
+  std::vector<WholeFile> first_;              // what was listed at the first SetTargets
   uint64_t generation_ = 0;
   size_t of_ = 0;  // how many replicas the group has
   uint64_t interrupts_ = 0;

@@ -347,6 +347,69 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
 }
 
+// It is held before it is listed, flushes do not wait for it, and it is kept when it changes lanes.
+TEST_F(BulkLaneTest, AFileThatLeavesTheRegionIsHeldBeforeItIsListed) {
+  Aim();
+  const WholeFile table = Make("000007.sst", "table"), log = Make("000004.log", "log bytes");
+  replicas_[1]->FailPuts(NoSpace("its disk is full"));
+  lane_->SetLeaving({log});
+  EXPECT_THAT(lane_->AwaitLeaving(log, milliseconds(1), lane_->interrupts()),
+              StatusIs(Code::kUnavailable, HasSubstr("lacks 1 files")));
+  EXPECT_OK(lane_->Await(milliseconds(1))) << "nothing is listed";
+  replicas_[1]->FailPuts({});
+  ASSERT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts()));
+  for (const auto& each : replicas_) EXPECT_THAT(each->Finished(), testing::ElementsAre(log));
+  const uint64_t bytes = replicas_[0]->bytes();
+  List(log);
+  lane_->SetLeaving({});
+  List(table);  // it would be sent after anything that is to be dropped
+  ASSERT_OK(lane_->Await(kLongWait));
+  for (const auto& each : replicas_)
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(log, table));
+  EXPECT_EQ(replicas_[0]->bytes(), bytes + table.size) << "the log was sent once";
+}
+
+TEST_F(BulkLaneTest, WhatDoesNotLeaveTheRegionAfterAllIsDropped) {
+  Aim();
+  const WholeFile table = Make("000007.sst", "table"), log = Make("000004.log", "log bytes");
+  lane_->SetLeaving({log});
+  ASSERT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts()));
+  lane_->SetLeaving({});
+  EXPECT_OK(lane_->AwaitLeaving(log, milliseconds(1), lane_->interrupts()));
+  List(table);
+  ASSERT_OK(lane_->Await(kLongWait));
+  for (const auto& each : replicas_) EXPECT_THAT(each->Finished(), testing::ElementsAre(table));
+}
+
+TEST_F(BulkLaneTest, AnArchivedLogIsNotSentAgain) {
+  Aim();
+  const WholeFile log = Make("000004.log", "log bytes of several pieces");
+  List(log);
+  ASSERT_OK(lane_->Await(kLongWait));
+  const uint64_t bytes = replicas_[0]->bytes();
+  // The local file gets its new name after the group knows it.
+  const WholeFile archived{"archive/000004.log", log.size, log.checksum};
+  listed_.erase(log.name);
+  List(archived);
+  ASSERT_OK(lane_->Await(kLongWait));
+  EXPECT_EQ(replicas_[0]->bytes(), bytes);
+  const WholeFile table = Make("zzz.sst", "t");
+  List(table);  // it is sent after the old name is dropped
+  ASSERT_OK(lane_->Await(kLongWait));
+  for (const auto& each : replicas_)
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(archived, table));
+}
+
+TEST_F(BulkLaneTest, AWaitForALeavingFileSeesAnInterruptThatCameBefore) {
+  const WholeFile log = Make("000004.log", "log bytes");
+  Aim();
+  replicas_[0]->FailPuts(NoSpace("its disk is full"));
+  lane_->SetLeaving({log});
+  const uint64_t before = lane_->interrupts();
+  lane_->Interrupt();
+  EXPECT_THAT(lane_->AwaitLeaving(log, kLongWait, before), StatusIs(Code::kUnavailable));
+}
+
 TEST_F(BulkLaneTest, WhatAReplicaSetAsideIsSentAgainThoughNothingElseIsToSend) {
   lane_.reset();
   list_again_ = milliseconds(1);

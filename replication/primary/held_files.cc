@@ -35,9 +35,20 @@ void HeldFiles::Ask(Replica& replica) {
     if (each.finished) replica.held.insert(each.file);
 }
 
+// A log that was archived a moment ago may still have its former name at a replica.
+const WholeFile* HeldFiles::NameOf(const Replica& replica, const WholeFile& file) {
+  if (const auto same = replica.held.find(file); same != replica.held.end()) return &*same;
+  if (file.name.find('/') == std::string::npos) return nullptr;
+  const auto bytes =
+      std::find_if(replica.held.begin(), replica.held.end(), [&](const WholeFile& each) {
+        return each.size == file.size && each.checksum == file.checksum;
+      });
+  return bytes == replica.held.end() ? nullptr : &*bytes;
+}
+
 HeldFiles::Replica* HeldFiles::HolderOf(const WholeFile& file, std::span<Replica* const> except) {
   const auto will_do = [&](Replica& replica) {
-    return replica.held.contains(file) &&
+    return NameOf(replica, file) != nullptr &&
            std::find(except.begin(), except.end(), &replica) == except.end();
   };
   const auto known = std::find_if(replicas_.begin(), replicas_.end(), will_do);
@@ -86,20 +97,22 @@ Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
     tried.push_back(replica);
     if (at == 0) began = replica;
     last = {};
+    const WholeFile held = *NameOf(*replica, file);
     while (at < file.size && last.ok()) {
       const auto piece = std::span(buffer).first(std::min<uint64_t>(kPiece, file.size - at));
-      const Result<uint64_t> got = replica->target->Get(file, at, piece);
+      const Result<uint64_t> got = replica->target->Get(held, at, piece);
       last = got.ok() && *got == 0 ? Corruption("\"" + file.name + "\" is cut") : got.status();
       if (!last.ok()) break;
       HL_RETURN_IF_ERROR(sink(piece.first(*got)));
       checksum.Add(piece.first(*got));
       at += *got;
     }
-    if (!last.ok()) replica->held.erase(file);
+    if (!last.ok()) replica->held.erase(held);
     if (IsGroupError(last.code())) Lose(*replica, last);
   } while (at < file.size);
   if (checksum.value() == file.checksum) return {};
-  began->held.erase(file);
+  if (const WholeFile* const held = NameOf(*began, file); held != nullptr)
+    began->held.erase(WholeFile(*held));
   return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
 }
 

@@ -51,6 +51,8 @@ class HeldFiles {
   // A replica that holds the file and is none of `except`; null: none is known. Asks replicas only
   // if none that has answered will do.
   Replica* HolderOf(const WholeFile& file, std::span<Replica* const> except);
+  // The name under which the replica holds the file's bytes; null: it does not hold them.
+  static const WholeFile* NameOf(const Replica& replica, const WholeFile& file);
   static void Ask(Replica& replica);
   static void Lose(Replica& replica, const Status& error);
   Status NobodyHolds(const WholeFile& file) const;

@@ -89,6 +89,23 @@ class HeldFilesTest : public ::testing::Test {
   AskedReplica first_, second_;
 };
 
+// A log that was archived a moment ago may still have its former name at the replica.
+TEST_F(HeldFilesTest, AnArchivedLogIsFoundByItsBytes) {
+  AskedReplica replica;
+  replica.Hold("000004.log", "log bytes");
+  replica.Hold("000005.log", "log other");
+  HeldFiles held({replica.connect()});
+  const WholeFile archived = FileOf("archive/000004.log", "log bytes");
+  EXPECT_TRUE(held.Holds(archived));
+  std::string got;
+  ASSERT_OK(held.Fetch(archived, [&](std::span<const char> bytes) {
+    got.append(bytes.data(), bytes.size());
+    return Status();
+  }));
+  EXPECT_EQ(got, "log bytes");
+  EXPECT_FALSE(held.Holds(FileOf("000009.log", "log bytes")));
+}
+
 TEST_F(HeldFilesTest, NobodyElseIsAskedOnceAReplicaHoldsTheFile) {
   const WholeFile table = first_.Hold("000007.sst", "the bytes");
   HeldFiles held(Connects());

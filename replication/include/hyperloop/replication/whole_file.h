@@ -10,7 +10,7 @@ namespace hyperloop {
 
 // Two files with the same three values have the same bytes.
 struct WholeFile {
-  std::string name;  // relative to the database directory; holds no '/'
+  std::string name;  // relative to the database directory; a directory only for archived logs
   uint64_t size = 0;
   uint64_t checksum = 0;  // FileChecksum of its bytes
   friend auto operator<=>(const WholeFile&, const WholeFile&) = default;
