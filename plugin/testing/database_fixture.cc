@@ -135,8 +135,9 @@ std::string DatabaseTest::Difference() {
       return name + " has " + std::to_string(found->second.size()) + " B here, " +
              std::to_string(content.size()) + " B in the group, or other bytes";
   }
+  const std::map<std::string, uint64_t> listed = group_->ListedFiles();
   for (const auto& [name, content] : local)
-    if (group.count(name) == 0) return name + " is only here";
+    if (group.count(name) == 0 && listed.count(name) == 0) return name + " is only here";
   if (listed_files_lost_) return "";
   for (const auto& [name, size] : group_->ListedFiles()) {
     std::error_code missing;

@@ -32,6 +32,8 @@ class FakeStore final : public Store {
       group_->pairing_ = request.pairing;  // one that is bound again keeps its name
     }
     group_->directory_ = request.directory;
+    group_->settle_ = request.settle;
+    group_->finished_.clear();
     group_->held_ = true;
     group_->mend_local_ = request.mend_local;
     taken_ = true;
@@ -60,6 +62,7 @@ class FakeStore final : public Store {
     if (const auto before = group_->TakeBeforeAppend()) before();
     HL_RETURN_IF_ERROR(Do("append", [&] {
       HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+      if (target->lane == Lane::kBulk) return InvalidArgument("the file is only listed");
       if (end != kAnyEnd && end != target->content.size())
         return InvalidArgument("the file ends elsewhere");
       target->content.append(data);
@@ -76,6 +79,7 @@ class FakeStore final : public Store {
   Status Truncate(FileId file, uint64_t size) override {
     return Do("truncate", [&] {
       HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+      if (target->lane == Lane::kBulk) return InvalidArgument("the file is only listed");
       target->content.resize(size);
       return Status::Ok();
     });
@@ -85,6 +89,7 @@ class FakeStore final : public Store {
       auto found = group_->files_.find(from);
       if (found == group_->files_.end()) return NotFound("no file " + std::string(from));
       FakeGroup::File file = found->second;
+      file.listed.name = to;
       group_->files_.erase(found);
       group_->files_[std::string(to)] = std::move(file);
       return Status::Ok();
@@ -97,6 +102,10 @@ class FakeStore final : public Store {
       group_->files_.erase(found);
       return Status::Ok();
     });
+  }
+  void Finish(FileId file) override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    group_->finished_.insert(file);
   }
   Status ListFile(const WholeFile& file) override {
     return Do("list", [&] {
@@ -258,6 +267,7 @@ class FakeStore final : public Store {
   }
   Result<uint64_t> ReadLocked(FileId file, uint64_t offset, std::span<char> out) {
     HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+    if (target->lane == Lane::kBulk) return InvalidArgument("the file is only listed");
     if (offset >= target->content.size()) return uint64_t{0};
     size_t length = std::min<size_t>(out.size(), target->content.size() - offset);
     std::memcpy(out.data(), target->content.data() + offset, length);
@@ -345,6 +355,31 @@ std::map<std::string, std::string> FakeGroup::LogFiles() {
     if (file.lane == Lane::kLog) result[name] = file.content;
   }
   return result;
+}
+
+bool FakeGroup::IsFinished(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto file = files_.find(name);
+  return file != files_.end() && finished_.contains(file->second.id);
+}
+
+bool FakeGroup::Retire(const std::string& name) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto settle = settle_;
+  lock.unlock();
+  const Result<WholeFile> local = settle(name);
+  lock.lock();
+  const auto found = files_.find(name);
+  if (!local.ok() || found == files_.end()) return false;
+  File& file = found->second;
+  FileChecksum checksum;
+  checksum.Add(file.content);
+  const WholeFile whole{name, file.content.size(), checksum.value()};
+  if (!finished_.contains(file.id) || *local != whole) return false;
+  file.lane = Lane::kBulk;
+  file.listed = whole;
+  file.content.clear();
+  return true;
 }
 
 void FakeGroup::Unlist(const std::string& name) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,10 @@ class FakeGroup {
   bool held();
   void SetExtents(uint64_t extents);
   void SetMedia(rnic::Media media);
+  // Moves a log-lane file to the bulk lane, as a store does with a finished file. Its settle call
+  // must find the same bytes in the directory. False: the file is not finished, or changed.
+  bool Retire(const std::string& name);
+  bool IsFinished(const std::string& name);
   // Forgets a listed file, as if nobody had listed it.
   void Unlist(const std::string& name);
   // From now on the replicas say that they hold every file. They still give none.
@@ -91,6 +96,8 @@ class FakeGroup {
   std::map<WholeFile, std::string> replicas_hold_;
   std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   rnic::Media media_ = rnic::Media::kFile;
+  std::set<FileId> finished_;
+  std::function<Result<WholeFile>(const std::string&)> settle_;
   std::vector<Fault> faults_;
   std::map<std::string, int> calls_;
 };

@@ -252,11 +252,11 @@ Status WriteLogFiles(std::span<const std::byte> image, const RegionInfo& info,
                      const FileTable& table, Staging* staging, ExportReport* report) {
   std::vector<std::string> parents;
   for (const FileInfo& file : table.List()) {
+    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // checked again: a bad name would do harm here
+    HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
     const size_t slash = file.name.find('/');
     if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));
     if (file.lane == Lane::kBulk) continue;
-    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // checked again: a bad name would do harm here
-    HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
     staging->Note(file.name);
     HL_RETURN_IF_ERROR(
         WriteFile(image, info, table, SlotOf(file.id), staging->path() + "/" + file.name));

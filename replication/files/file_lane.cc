@@ -306,12 +306,29 @@ Status FileLane::NoSlotsLocked(std::string_view name) const {
       "larger table_capacity (hyperloopctl resize)");
 }
 
-bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
+std::string FileLane::WaitingLocked(const std::string& name) const {
+  const RegionGeometry& g = info_.geometry;
+  return "\"" + name + "\" waits for space in the group: " + std::to_string(used_extents_) +
+         " of " + std::to_string(g.extent_count) + " extents of " + std::to_string(g.extent_size) +
+         " B are in use (" + std::to_string(g.reserved_extents) +
+         " are kept for MANIFEST and CURRENT), and " + std::to_string(used_slots_) + " of " +
+         std::to_string(table_.slots.size()) +
+         " files. Space comes from logs that are deleted or leave the region";
+}
+
+bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::string& name,
+                         const std::function<bool()>& ready) {
   if (ready()) return true;
   ++data_waits_;
-  const auto deadline = options_.now() + options_.space_timeout;
+  const auto begun = options_.now();
+  const auto deadline = begun + options_.space_timeout;
+  bool said = options_.say == nullptr;
   while (options_.now() < deadline) {
+    const bool says = !said && options_.now() - begun >= options_.space_timeout / 10;
+    const std::string text = says ? WaitingLocked(name) : std::string();
+    said = said || says;
     lock.unlock();
+    if (says) options_.say(text);
     options_.idle();
     lock.lock();
     if (ready()) return true;
@@ -428,7 +445,8 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
     const bool reserved = IsReservedLocked(slot);
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
     // While this call waits, others may remove the file or append to it.
-    const bool room = WaitSpace(lock, [&] {
+    const std::string name = FileAt(slot).name;
+    const bool room = WaitSpace(lock, name, [&] {
       const Result<uint32_t> found = FindLocked(file);
       if (!found.ok()) return true;
       slot = *found;

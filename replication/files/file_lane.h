@@ -58,6 +58,9 @@ struct FileLaneOptions {
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
   // Called while a call waits for space, without the mutex; null: sleeps 0.2 ms.
   std::function<void()> idle;
+  // Called without the mutex when a call has waited for space for a tenth of space_timeout, with a
+  // sentence for the log; null: nobody hears of it.
+  std::function<void(const std::string&)> say;
 };
 
 // Whether it is one of MANIFEST-*, CURRENT and *.dbtmp.
@@ -175,7 +178,10 @@ class FileLane {
   // The most bytes that one append record takes.
   uint64_t MaxChunk() const;
   // Waits until ready() is true, with the mutex released in between. False: space_timeout is over.
-  bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
+  // `name`: of the file that needs it, for the log.
+  bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::string& name,
+                 const std::function<bool()>& ready);
+  std::string WaitingLocked(const std::string& name) const;
   Status CommitLocked(NamespaceChange* change);
   static bool IsGrowingManifest(const TableFile& file);
   TableFile& FileAt(uint32_t slot) { return table_.slots[slot].file; }

@@ -147,7 +147,7 @@ Result<FileId> FileLane::Create(std::string_view name) {
     slot = FreeSlotLocked(name, replaced);
     return slot != kNoSlot;
   };
-  if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(lock, std::string(name), ready)) return NoSlotsLocked(name);
   const TableFile file{std::string(name), static_cast<uint8_t>(Lane::kLog), 0,
                        journal_->last_seq() + 1};
   NamespaceChange change(this);
@@ -171,7 +171,7 @@ Status FileLane::ListFile(const WholeFile& whole) {
     if (present == kNoSlot) slot = FreeSlotLocked(name, kNoSlot);
     return present != kNoSlot || slot != kNoSlot;
   };
-  if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(lock, name, ready)) return NoSlotsLocked(name);
   TableFile file{name, static_cast<uint8_t>(Lane::kBulk), whole.size, journal_->last_seq() + 1,
                  whole.checksum};
   if (present == kNoSlot) {
@@ -210,7 +210,9 @@ Status FileLane::Retire(FileId file, const WholeFile& whole) {
   listed.checksum = whole.checksum;
   NamespaceChange change(this);
   change.SetEntryAndFree(slot, listed);
-  return CommitLocked(&change);
+  HL_RETURN_IF_ERROR(CommitLocked(&change));
+  CountAllLocked();
+  return {};
 }
 
 Status FileLane::Truncate(FileId file, uint64_t size) {

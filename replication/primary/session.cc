@@ -122,6 +122,7 @@ Status Session::MakeLane() {
   HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
   FileLaneOptions lane_options;
   lane_options.space_timeout = options_.space_timeout;
+  lane_options.say = [this](const std::string& text) { Say(LogLevel::kWarn, text); };
   HL_ASSIGN_OR_RETURN(lane_, FileLane::Load(std::move(journal), own, info_, lane_options));
   return {};
 }
@@ -259,6 +260,7 @@ Status Session::Close() {
     const std::shared_lock shared(state_mutex_);
     if (bulk_ != nullptr) bulk_->Interrupt();
   }
+  StopLeaving();
   const std::unique_lock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
   closing_ = false;  // the checkpoint may bring the group back once more

@@ -1,6 +1,7 @@
 // Session: the work behind a Store over a group of replicas. It takes the group (session_take.cc),
-// serves and closes it (session.cc), ships whole files (session_files.cc), and brings back a group
-// that stopped answering (session_recover.cc).
+// serves and closes it (session.cc), ships whole files (session_files.cc), lets finished files
+// leave the region (session_leaving.cc), and brings back a group that stopped answering
+// (session_recover.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
 // not answer may be brought back in the other half. So a call fails only after both. When a replica
@@ -20,8 +21,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device_opener.h"
@@ -80,6 +83,9 @@ class Session {
   // As Store's (session_files.cc).
   Status ListFile(const WholeFile& file);
   Status Remove(std::string_view name);
+  Status Rename(std::string_view from, std::string_view to);
+  // As Store::Finish (session_leaving.cc).
+  void NoteFinished(FileId file);
   Status AwaitFiles(Holders holders);
   Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink);
   // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
@@ -235,6 +241,17 @@ class Session {
   // The list of files as the table is now.
   Status UpdateBulkLane();
 
+  // --- finished files leave the region (session_leaving.cc), on leaver_'s thread
+  void StartLeaving(const TakeRequest& request);
+  void StopLeaving();
+  std::chrono::milliseconds LetFilesLeave();
+  Result<FileId> LetOneLeave();
+  Result<std::optional<FileInfo>> ChooseLeaving();
+  // Tells the bulk lane which file is leaving; nothing: none is any more.
+  Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
+  // Under files_mutex_, when the table was passed on: these are its files.
+  void UpdateLeavingLocked(const std::vector<FileInfo>& files);
+
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
   static int PinnedCpu(rnic::Device& device);
@@ -324,6 +341,19 @@ class Session {
 
   // Held while the table is passed on to the bulk lane. It is locked before state_mutex_.
   std::mutex files_mutex_;
+  // The file that is leaving the region; files_mutex_ guards both.
+  std::optional<std::pair<FileId, WholeFile>> leaving_;
+  bool leaving_ended_ = false;
+
+  std::mutex finished_mutex_;  // guards finished_
+  std::set<FileId> finished_;  // files of the log lane that get no more bytes
+  // Used by leaver_'s thread only: how local files are settled, which files could not leave just
+  // now, and why, as it was logged last.
+  std::function<Result<WholeFile>(const std::string& name)> settle_;
+  std::set<FileId> refused_;
+  std::string stays_;
+  std::mutex leaver_mutex_;                 // guards leaver_
+  std::unique_ptr<PeriodicThread> leaver_;  // locks state_mutex_; ends before Close locks it
 
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};

@@ -80,6 +80,13 @@ Status Session::Remove(std::string_view name) {
   return {};
 }
 
+Status Session::Rename(std::string_view from, std::string_view to) {
+  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Rename(from, to); }));
+  // A log that has left the region may be archived. What becomes CURRENT never leaves.
+  if (!IsReservedClass(to)) UpdateBulkLane().IgnoreError();
+  return {};
+}
+
 // The lane's list is made from the table, because a change of the table that failed may still have
 // happened. The table is read and passed on under one mutex, so that an older one never follows a
 // newer one.
@@ -89,6 +96,7 @@ Status Session::UpdateBulkLane() {
     if (bulk_ == nullptr) return {};
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
     bulk_->Set(WholeFiles(files));
+    UpdateLeavingLocked(files);
     return {};
   });
 }

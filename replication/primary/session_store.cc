@@ -42,11 +42,15 @@ class SessionStore final : public Store {
     return Guarded([&](FileLane& files) { return files.Truncate(file, size); });
   }
   Status Rename(std::string_view from, std::string_view to) override {
-    return Guarded([&](FileLane& files) { return files.Rename(from, to); });
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->Rename(from, to);
   }
   Status Remove(std::string_view name) override {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->Remove(name);
+  }
+  void Finish(FileId file) override {
+    if (fork_detector_->IsOwner()) session_->NoteFinished(file);
   }
   Status ListFile(const WholeFile& file) override {
     HL_RETURN_IF_ERROR(CheckProcess());

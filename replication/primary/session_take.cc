@@ -565,6 +565,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
                             ": ", MediaPromise(pool_->media().kind())));
   Say(LogLevel::kInfo, Text("the taking took ", times_.End()));
   StartMetrics();
+  StartLeaving(request);
   StartTicking();  // last: from now on its thread may bring the group back
   *result = std::move(taken);
   return {};

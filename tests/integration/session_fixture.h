@@ -80,6 +80,7 @@ class SessionFixture : public testing::Test {
                return Pass(request.type);
              },
          .port = port,
+         .files = keep_files_ ? folder_ + "/" + name + ".files" : "",
          .keys = keys_});
     EXPECT_OK(replica);
     return replica.ok() ? std::move(replica).value() : nullptr;
@@ -144,6 +145,8 @@ class SessionFixture : public testing::Test {
   std::array<std::atomic<bool>, kMostReplicas> still_{};
   std::array<std::atomic<int>, kMostReplicas> waiting_{};  // requests, while it stands still
   std::string keys_;  // directory of the keys of all; empty: there are none
+
+  bool keep_files_ = false;  // replicas that start keep whole files
 
   std::atomic<int> sealing_{-1};  // this replica's seal lasts until FinishSealing; -1: none does
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are

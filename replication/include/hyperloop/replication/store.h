@@ -125,6 +125,10 @@ struct TakeRequest {
   // damaged, and sets aside what was there. Called as read_local is, for one file at a time. Null:
   // nothing is mended.
   std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
+  // Makes the bytes and the name of a finished log-lane file of the directory durable, and says
+  // what the file holds. kAborted: it may still change. Called by a thread of the store until Close
+  // returns. Null: no file leaves the region (Store::Finish).
+  std::function<Result<WholeFile>(const std::string& name)> settle = nullptr;
 };
 
 struct TakeResult {
@@ -181,6 +185,13 @@ class Store {
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
   // Removes a file of either lane. kNotFound: no file has this name.
   virtual Status Remove(std::string_view name) = 0;
+
+  // Says that a log-lane file gets no more bytes, and will not be truncated. When the data area
+  // fills, such a file moves to the bulk lane: once the directory and every replica that is waited
+  // for hold it whole and durably, one record lists it and frees its extents. It keeps its id. From
+  // then on it is a file of the bulk lane, and its bytes are read from the directory. A file that
+  // was changed after all stays where it is. Unknown ids do no harm.
+  virtual void Finish(FileId file) = 0;
 
   // --- bulk lane ---
   // Lists a finished file of the directory, or another content of it. It is on its way to the

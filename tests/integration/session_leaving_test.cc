@@ -1,0 +1,188 @@
+// A region that fills: finished logs leave it, so that a store takes many times what its data area
+// holds. Each file is in one lane at any moment, and whoever opens the group next finds its bytes
+// there.
+#include <map>
+
+#include "integration/session_fixture.h"
+#include "support/must.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+class SessionLeavingTest : public SessionFixture {
+ protected:
+  SessionLeavingTest() {
+    keep_files_ = true;
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      Stop(i);
+      StartAgain(i);
+    }
+  }
+
+  // The directory is a map.
+  TakeRequest WithDirectory() {
+    TakeRequest request = Request();
+    request.read_local = [this](const std::string& name, uint64_t offset,
+                                std::span<char> out) -> Result<uint64_t> {
+      const std::lock_guard lock(mutex_);
+      const auto found = local_.find(name);
+      if (found == local_.end()) return NotFound("no " + name);
+      const std::string_view all = found->second;
+      return uint64_t{
+          all.substr(std::min<uint64_t>(offset, all.size())).copy(out.data(), out.size())};
+    };
+    request.settle = [this](const std::string& name) -> Result<WholeFile> {
+      const std::lock_guard lock(mutex_);
+      ++settled_;
+      const auto found = local_.find(name);
+      if (found == local_.end()) return NotFound("no " + name);
+      return Describe(name, found->second);
+    };
+    return request;
+  }
+  static WholeFile Describe(const std::string& name, const std::string& content) {
+    FileChecksum checksum;
+    checksum.Add(content);
+    return {name, content.size(), checksum.value()};
+  }
+  std::unique_ptr<Store> TakenWithDirectory(const StoreOptions& options) {
+    auto store = Opened(options);
+    if (store == nullptr) return nullptr;
+    TakeResult result;
+    const Status taken = store->Take(WithDirectory(), &result);
+    EXPECT_OK(taken);
+    if (!taken.ok()) return nullptr;
+    pairing_ = result.pairing;
+    return store;
+  }
+  static std::string NameOf(int number) { return std::to_string(100000 + number) + ".log"; }
+  static std::string ContentOf(int number) {
+    return std::string(kLogBytes, static_cast<char>('a' + number % 26));
+  }
+  // Writes a log as RocksDB does: here and in the group.
+  Status WriteLog(Store& store, int number, FileId* file) {
+    HL_ASSIGN_OR_RETURN(*file, store.Create(NameOf(number)));
+    const std::string content = ContentOf(number);
+    for (size_t at = 0; at < content.size(); at += kPiece)
+      HL_RETURN_IF_ERROR(AppendDurably(store, *file, content.substr(at, kPiece)));
+    const std::lock_guard lock(mutex_);
+    local_[NameOf(number)] = content;
+    return {};
+  }
+  static int CountLane(const std::vector<FileInfo>& files, Lane lane) {
+    int count = 0;
+    for (const FileInfo& file : files) count += file.lane == lane ? 1 : 0;
+    return count;
+  }
+  static std::string Fetched(Store& store, const FileInfo& file) {
+    std::string content;
+    EXPECT_OK(store.Fetch({file.name, file.size, file.checksum}, [&](std::span<const char> bytes) {
+      content.append(bytes.data(), bytes.size());
+      return Status();
+    }));
+    return content;
+  }
+
+  static constexpr size_t kLogBytes = 1'300'000, kPiece = 65'000;  // two extents a log
+  std::mutex mutex_;
+  std::map<std::string, std::string> local_;
+  int settled_ = 0;
+};
+
+TEST_F(SessionLeavingTest, AStoreTakesManyTimesWhatItsDataAreaHolds) {
+  constexpr int kLogs = 30;  // the area holds five
+  auto store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  FileId former = 0;
+  for (int i = 0; i < kLogs; ++i) {
+    FileId file = 0;
+    ASSERT_OK(WriteLog(*store, i, &file)) << i;
+    if (i != 0) store->Finish(former);
+    former = file;
+  }
+  std::vector<FileInfo> files = Must(store->Files());
+  ASSERT_EQ(files.size(), size_t{kLogs});
+  EXPECT_GE(CountLane(files, Lane::kBulk), kLogs - 6);
+  EXPECT_EQ(files.back().lane, Lane::kLog) << "it is not finished";
+  for (int i = 0; i < kLogs; ++i) {
+    if (files[static_cast<size_t>(i)].lane != Lane::kBulk) continue;
+    EXPECT_TRUE(Fetched(*store, files[static_cast<size_t>(i)]) == ContentOf(i)) << i;
+  }
+  ASSERT_OK(store->Close());
+  // The next opening, from an empty directory, finds each file where it is.
+  local_.clear();
+  store = TakenWithDirectory(Options("other"));
+  ASSERT_NE(store, nullptr);
+  files = Must(store->Files());
+  ASSERT_EQ(files.size(), size_t{kLogs});
+  for (int i = 0; i < kLogs; ++i) {
+    const FileInfo& file = files[static_cast<size_t>(i)];
+    std::string content(file.size, '\0');
+    if (file.lane == Lane::kBulk) {
+      content = Fetched(*store, file);
+    } else {
+      EXPECT_EQ(Must(store->Read(file.id, 0, content)), file.size);
+    }
+    EXPECT_TRUE(content == ContentOf(i)) << i;
+  }
+  ASSERT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+TEST_F(SessionLeavingTest, NothingLeavesWhileThereIsRoom) {
+  auto store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  FileId file = 0;
+  ASSERT_OK(WriteLog(*store, 0, &file));
+  ASSERT_OK(WriteLog(*store, 1, &file));
+  const std::vector<FileInfo> files = Must(store->Files());
+  for (const FileInfo& each : files) store->Finish(each.id);
+  ASSERT_OK(store->Close());
+  EXPECT_EQ(settled_, 0);
+}
+
+TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
+  keep_files_ = false;  // this one takes no files
+  Stop(1);
+  StartAgain(1);
+  StoreOptions options = Options();
+  options.bulk_timeout = std::chrono::milliseconds(50);
+  auto store = TakenWithDirectory(options);
+  ASSERT_NE(store, nullptr);
+  for (int i = 0; i < 5; ++i) {
+    FileId file = 0;
+    ASSERT_OK(WriteLog(*store, i, &file));
+    store->Finish(file);
+  }
+  EXPECT_TRUE(Eventually([&] { return log_->Has("cannot leave it now: "); }));
+  EXPECT_EQ(CountLane(Must(store->Files()), Lane::kBulk), 0);
+  EXPECT_GE(settled_, 1);
+  ASSERT_OK(store->Close());
+}
+
+// A directory that does not have what the group has would lose it if the region gave it up.
+TEST_F(SessionLeavingTest, AFileThatDiffersInTheDirectoryStays) {
+  auto store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  for (int i = 0; i < 5; ++i) {
+    FileId file = 0;
+    ASSERT_OK(WriteLog(*store, i, &file));
+    if (i == 0) {
+      const std::lock_guard lock(mutex_);
+      local_[NameOf(0)][5] = '!';
+    }
+    if (i < 2) store->Finish(file);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<FileInfo> files = Must(store->Files());
+    return files[1].lane == Lane::kBulk;
+  })) << "the next one leaves";
+  EXPECT_EQ(Must(store->Files())[0].lane, Lane::kLog);
+  EXPECT_TRUE(Eventually([&] { return log_->Has("is not what the group holds of it"); }));
+  ASSERT_OK(store->Close());
+}
+
+}  // namespace
+}  // namespace hyperloop::test
