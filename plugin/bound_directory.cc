@@ -182,6 +182,59 @@ Status BoundDirectory::Close() {
   return store_->Close();
 }
 
+void BoundDirectory::Finish(const std::vector<FileId>& files) {
+  for (const FileId file : files) store_->Finish(file);
+}
+
+void BoundDirectory::NoteLogMade(uint64_t number, FileId file, std::function<bool()> synced) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  logs_.Made(number, file, std::move(synced));
+}
+
+void BoundDirectory::NoteLogBegun(uint64_t number) {
+  const bool by_next = store_->options().ack == AckMode::kAppend && !manual_wal_flush.load();
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::vector<FileId> finished = logs_.Began(number, by_next);
+  begun_log_.store(number, std::memory_order_release);
+  lock.unlock();
+  Finish(finished);
+}
+
+void BoundDirectory::NoteLogClosed(uint64_t number) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::vector<FileId> finished = logs_.Closed(number);
+  lock.unlock();
+  Finish(finished);
+}
+
+void BoundDirectory::NoteFoundLogs(const std::vector<FileInfo>& files) {
+  const FileInfo* newest = nullptr;
+  for (const FileInfo& file : files) {
+    const bool log = file.name.ends_with(".log") && Classify(file.name) == FileClass::kLogLane;
+    if (!log || file.lane != Lane::kLog) continue;
+    if (file.name.starts_with(kArchivePrefix)) {
+      store_->Finish(file.id);
+      continue;
+    }
+    if (newest != nullptr && NumberOf(file.name) < NumberOf(newest->name)) {
+      store_->Finish(file.id);
+      continue;
+    }
+    if (newest != nullptr) store_->Finish(newest->id);
+    newest = &file;
+  }
+  if (newest == nullptr) return;
+  NoteLogMade(NumberOf(newest->name), newest->id);
+  NoteLogClosed(NumberOf(newest->name));
+}
+
+void BoundDirectory::NoteCurrent(uint64_t manifest, const std::vector<FileInfo>& files) {
+  for (const FileInfo& file : files) {
+    if (file.lane == Lane::kLog && IsManifest(file.name) && NumberOf(file.name) < manifest)
+      store_->Finish(file.id);
+  }
+}
+
 void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto same = std::find_if(tails_.begin(), tails_.end(),

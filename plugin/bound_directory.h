@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -24,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "finished_logs.h"
 #include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
@@ -69,6 +71,20 @@ class BoundDirectory {
   Status AwaitFiles(Holders holders);
   Status Close();
 
+  // Logs that RocksDB makes, writes to for the first time, syncs and closes. Those that are
+  // finished by that may leave the region (Store::Finish).
+  void NoteLogMade(uint64_t number, FileId file, std::function<bool()> synced = nullptr);
+  void NoteLogBegun(uint64_t number);
+  // Costs one atomic load, unless a newer log was begun.
+  void NoteLogSynced(uint64_t number) {
+    if (number < begun_log_.load(std::memory_order_acquire)) NoteLogClosed(number);
+  }
+  void NoteLogClosed(uint64_t number);
+  // What the opening found: all logs but the newest are finished, and all MANIFESTs that are older
+  // than `manifest`, the number of the one that CURRENT names.
+  void NoteFoundLogs(const std::vector<FileInfo>& files);
+  void NoteCurrent(uint64_t manifest, const std::vector<FileInfo>& files);
+
   // Gives up what the group may hold of `file` beyond `size` bytes. RocksDB was told that writing
   // these bytes failed.
   void AbandonTail(FileId file, uint64_t size);
@@ -91,9 +107,8 @@ class BoundDirectory {
   // Logs `message` at the first call with this `once` flag.
   void WarnOnce(std::atomic<bool>& once, std::string_view message);
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
-      warned_recycling{false}, warned_archive{false}, warned_prepared{false},
-      warned_manifest{false}, warned_compression{false}, warned_unchecked{false},
-      warned_deleted{false};
+      warned_recycling{false}, warned_manifest{false}, warned_compression{false},
+      warned_unchecked{false}, warned_deleted{false};
   // The database has manual_wal_flush: its memtables may hold batches that are in no log yet.
   std::atomic<bool> manual_wal_flush{false};
   // Counts a change as in flight: from the call to the group until it is decided which error
@@ -157,6 +172,7 @@ class BoundDirectory {
   Status CutTails();
   void ForgetTail(FileId file);
   bool IsUnlisted(std::string_view name) const;
+  void Finish(const std::vector<FileId>& files);
 
   const std::string directory_;
   const std::string real_directory_;
@@ -168,6 +184,7 @@ class BoundDirectory {
   // Of the last append to a log: the thread's mark is written before the number, and read after it.
   std::atomic<const void*> appender_{nullptr};
   std::atomic<uint64_t> appended_log_{0};
+  std::atomic<uint64_t> begun_log_{0};  // the newest log that has bytes
   // Whether tails_ may have entries. Set with release after tails_ was written under mutex_; the
   // acquire load in Run pairs with it.
   std::atomic<bool> has_tails_{false};
@@ -176,6 +193,7 @@ class BoundDirectory {
   std::vector<Tail> tails_;
   std::vector<std::string> vanished_;
   std::set<std::string, std::less<>> unlisted_;
+  FinishedLogs logs_;
 };
 
 }  // namespace hyperloop::plugin

@@ -204,8 +204,13 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
     in_flight.Decided();
     return bound.Agreed(std::move(opened));
   }
-  if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
-  file->reset(new LogLaneFile(std::move(local), place.bound, place.name, *id, size, target()));
+  auto made =
+      std::make_unique<LogLaneFile>(std::move(local), place.bound, place.name, *id, size, target());
+  if (!reopen && place.name.ends_with(".log")) {
+    NoteLogMade(bound, place.name);
+    bound.NoteLogMade(NumberOf(place.name), *id, [log = made.get()] { return log->IsSynced(); });
+  }
+  *file = std::move(made);
   return IOStatus::OK();
 }
 
@@ -394,6 +399,11 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
       return bound->Error(before, "cannot rename " + from + " to " + to + " in the group");
     }
     NoteLogGone(source.name);
+    // RocksDB gives the temporary file the number of the MANIFEST that it names.
+    if (destination.name == "CURRENT" && source.file_class == FileClass::kLogLane) {
+      const Result<std::vector<FileInfo>> files = bound->Files();
+      if (files.ok()) bound->NoteCurrent(NumberOf(source.name), *files);
+    }
   }
   NoteOverwritten(destination);
   IOStatus status;
@@ -482,7 +492,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
                    "recycle_log_file_num has no effect: replicated logs are created anew, the "
                    "old ones deleted");
   }
-  WarnOfPinnedLogs(bound, options);
+  WarnOfLongManifest(bound, options);
   WarnOfNoResuming(bound, options);
 }
 
@@ -528,19 +538,8 @@ void HyperloopFileSystem::NoteLogGone(const std::string& name) {
   logs_made_.erase(name);
 }
 
-void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& bound,
-                                           const rocksdb::DBOptions& options) {
-  if (options.WAL_ttl_seconds != 0 || options.WAL_size_limit_MB != 0) {
-    bound.WarnOnce(bound.warned_archive,
-                   "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group "
-                   "and take room from new ones; the data area must hold both");
-  }
-  if (options.allow_2pc) {
-    bound.WarnOnce(bound.warned_prepared,
-                   "allow_2pc is set: a transaction that stays prepared keeps every log since "
-                   "then in the group; when the data area is full, only records that end such "
-                   "transactions still fit");
-  }
+void HyperloopFileSystem::WarnOfLongManifest(BoundDirectory& bound,
+                                             const rocksdb::DBOptions& options) {
   const uint64_t reserve = bound.store().statistics().data_bytes_reserved;
   if (reserve != 0 && options.max_manifest_file_size > reserve) {
     bound.WarnOnce(bound.warned_manifest,

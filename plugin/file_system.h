@@ -201,6 +201,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status NoteUnlistedFiles(BoundDirectory& bound);
   // Says what the plugin cannot do for a database whose bytes another layer has changed.
   static Status WarnIfOpaque(BoundDirectory& bound);
+  // Says which logs and MANIFESTs get no more bytes, so that they may leave the region.
+  Status NoteFinishedFiles(BoundDirectory& bound);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
                        bool* exists) const;
   // Whether the file was read a moment ago, or else is sound when it is read now.
@@ -215,8 +217,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   // The program is about to change this file of the directory, if it is a table or blob file.
   void NoteOverwritten(const Place& place);
-  // Held while a table or blob file of the directory loses its name, so that a mending does not
-  // give the name back. Holds nothing for any other file.
+  // Held while a table, blob file or log of the directory loses its name, so that a mending does
+  // not give the name back. Holds nothing for any other file.
   std::unique_lock<std::mutex> KeepFromMending(const Place& place) const;
   // As TakeRequest::mend_local.
   Status MendLocal(const std::string& directory, const WholeFile& file,
@@ -245,8 +247,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // them. Then remembers that it made `name`.
   void NoteLogMade(BoundDirectory& bound, const std::string& name);
   void NoteLogGone(const std::string& name);
-  // Warns of options that keep logs, or the MANIFEST, longer than the group has room for them.
-  static void WarnOfPinnedLogs(BoundDirectory& bound, const rocksdb::DBOptions& options);
+  // Warns of a MANIFEST that may become longer than the group has room for it.
+  static void WarnOfLongManifest(BoundDirectory& bound, const rocksdb::DBOptions& options);
   // NewWritableFile or, with `reopen`, ReopenWritableFile.
   rocksdb::IOStatus OpenWritable(const std::string& path, const rocksdb::FileOptions& options,
                                  bool reopen, std::unique_ptr<rocksdb::FSWritableFile>* file,

@@ -42,11 +42,14 @@ bool Lists(const std::vector<FileInfo>& files, std::string_view name) {
                      [&](const FileInfo& info) { return info.name == name; });
 }
 
+// What RocksDB does not change in place once it is listed.
+bool IsMended(std::string_view name) { return IsTableOrBlob(name) || IsLiveLog(name); }
+
 // A log with bytes, a table or a blob file: these hold data even if no MANIFEST is left to open
 // them with.
 bool HoldsData(const FileInfo& info) {
   const std::string_view name = info.name;
-  if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
+  if (Classify(name) == FileClass::kLogLane) return info.size != 0 && name.ends_with(".log");
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
@@ -123,6 +126,12 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
   };
   request.mend_local = [this, directory](const WholeFile& damaged, const FetchWhole& fetch) {
     return MendLocal(directory, damaged, fetch);
+  };
+  request.settle = [this, directory](const std::string& name) -> Result<WholeFile> {
+    const std::string path = directory + "/" + name;
+    HL_RETURN_IF_ERROR(SyncLocal(path));
+    HL_RETURN_IF_ERROR(SyncDirectory(*target(), ParentOf(path)));
+    return Describe(*target(), path, name);
   };
   return Status::Ok();
 }
@@ -212,6 +221,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   Status set = SetLocalToGroup(*bound, taken, anew);
   if (set.ok()) set = NoteUnlistedFiles(*bound);
   if (set.ok()) set = WarnIfOpaque(*bound);
+  if (set.ok()) set = NoteFinishedFiles(*bound);
   if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
   if (set.ok()) set = MarkOpen(directory);
   if (!set.ok()) {
@@ -306,6 +316,15 @@ Status HyperloopFileSystem::WarnIfOpaque(BoundDirectory& bound) {
   return Status::Ok();
 }
 
+// RocksDB truncates at most the newest log when it opens the database.
+Status HyperloopFileSystem::NoteFinishedFiles(BoundDirectory& bound) {
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
+  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(FilesOfStore(bound.store(), files)));
+  bound.NoteFoundLogs(files);
+  bound.NoteCurrent(NumberOf(current.manifest), files);
+  return Status::Ok();
+}
+
 // Whether the directory has the file as the group lists it. In a directory that is bound anew a
 // file of the same size may be of another history, which only its bytes show.
 Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info, bool anew,
@@ -314,7 +333,9 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   *exists = size.status().code() != Code::kNotFound;
   if (!*exists) return false;
   HL_RETURN_IF_ERROR(size.status());
-  if (*size != info.size || !anew) return *size == info.size;
+  // A log is read even in the group's own directory: RocksDB takes a damaged one for a shorter one.
+  // An archived one is not recovered from.
+  if (*size != info.size || (!anew && !IsLiveLog(info.name))) return *size == info.size;
   return IsSound(path, info);
 }
 
@@ -371,13 +392,13 @@ void HyperloopFileSystem::NoteOverwritten(const Place& place) {
 }
 
 std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& place) const {
-  const bool is_mended = place.file_class == FileClass::kListed && IsTableOrBlob(place.name);
-  return is_mended ? std::unique_lock(overwritten_mutex_) : std::unique_lock<std::mutex>();
+  return IsMended(place.name) ? std::unique_lock(overwritten_mutex_)
+                              : std::unique_lock<std::mutex>();
 }
 
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
                                       const FetchWhole& fetch) const {
-  if (!IsTableOrBlob(file.name)) return NotSupported("only tables and blob files are mended");
+  if (!IsMended(file.name)) return NotSupported("only tables, blob files and logs are mended");
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bound_ == nullptr || bound_->directory() != directory)
@@ -454,6 +475,8 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     const bool garbage = present && !anew && IsGarbage(bound, path, info, current.opaque);
     if (present && !garbage) continue;
     const std::string fresh = path + std::string(kNewSuffix);
+    if (info.name.starts_with(kArchivePrefix))
+      HL_RETURN_IF_ERROR(CreateDirectory(*target(), ParentOf(path)));
     const bool near = LinkNear(group, info, fresh);
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it =
@@ -488,6 +511,9 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
   LogNames(bound, LogLevel::kWarn, "files that the directory lacked were brought from replicas",
            fetched);
   if (linked.empty() && fetched.empty()) return Status::Ok();
+  for (const std::string& name : fetched)
+    if (name.starts_with(kArchivePrefix))
+      HL_RETURN_IF_ERROR(SyncDirectory(*target(), ParentOf(bound.directory() + "/" + name)));
   return SyncDirectory(*target(), bound.directory());
 }
 
@@ -510,7 +536,7 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& bound, bool manifest
       return Status::Ok();
   }
   for (const FileInfo& info : files) {
-    if (info.lane != Lane::kLog) continue;
+    if (info.lane != Lane::kLog && Classify(info.name) != FileClass::kLogLane) continue;
     HL_RETURN_IF_ERROR(bound.Remove(info.name));
     // When a directory is opened, its local files stay: Reconcile decides about them.
     if (manifest_matters) {

@@ -261,33 +261,6 @@ TEST_F(FileSystemTest, LogsThatAreDeletedPastThePluginAreSaidOnce) {
   }
 }
 
-TEST_F(FileSystemTest, OptionsThatKeepLogsInTheGroupAreSaidOnce) {
-  const std::string archived =
-      "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group and take room "
-      "from new ones";
-  const std::string prepared =
-      "allow_2pc is set: a transaction that stays prepared keeps every log since then in the group";
-  struct Case {
-    std::function<void(Options&)> set;
-    std::string warning;  // empty: none
-  };
-  for (const Case& each : {Case{[](Options&) {}, ""},
-                           Case{[](Options& options) { options.WAL_ttl_seconds = 1; }, archived},
-                           Case{[](Options& options) { options.WAL_size_limit_MB = 1; }, archived},
-                           Case{[](Options& options) { options.allow_2pc = true; }, prepared}}) {
-    TearDown();
-    SetUp();
-    Options options = MakeOptions();
-    each.set(options);
-    ASSERT_OK(Open(options));
-    Put("a", "1");
-    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));  // another log
-    const std::string log = InfoLogText();
-    for (const std::string& warning : {archived, prepared})
-      EXPECT_EQ(CountOf(warning, log), warning == each.warning ? 1 : 0) << each.warning;
-  }
-}
-
 TEST_F(FileSystemTest, AManifestBeyondItsRoomInTheGroupIsSaidOnce) {
   struct Case {
     uint64_t extents;

@@ -83,7 +83,8 @@ Result<HyperloopFileSystem::Names> HyperloopFileSystem::NamesOfGroup(
   bool whole = false;
   request.judge = [&](const GroupFiles& group) -> Status {
     for (const FileInfo& info : group.Files()) {
-      if (info.name != "CURRENT" && !IsManifest(info.name)) continue;
+      const bool wanted = info.name == "CURRENT" || IsManifest(info.name);
+      if (!wanted || info.lane != Lane::kLog) continue;  // CURRENT names none that has left
       HL_ASSIGN_OR_RETURN(read[info.name], ReadWhole(group, info));
     }
     whole = true;

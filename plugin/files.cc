@@ -2,6 +2,7 @@
 //   checks for failure, fork and tails    at most five atomic loads
 //   count of the writes in flight         two atomic additions
 //   sizes before and after                two atomic stores, three for a MANIFEST
+//   whether it began the log              one comparison
 //   local file                            one write(2) to the page cache, after Store::Await; with
 //                                         local_write=overlapped before it, while the replicas work
 // It takes no lock and allocates nothing unless it fails.
@@ -60,6 +61,15 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
       appended_(size),
       confirmed_(size) {
   if (name_.ends_with(".log")) bound_->log_failed.store(false);
+}
+
+LogLaneFile::~LogLaneFile() {
+  if (log_number_ != 0 && !bound_->InForkedChild()) bound_->NoteLogClosed(log_number_);
+}
+
+bool LogLaneFile::IsSynced() const {
+  return !bound_->manual_wal_flush.load() && !failed_.load(std::memory_order_acquire) &&
+         (!sync_confirms_ || confirmed_.load() == appended_.load());
 }
 
 const char* LogLaneFile::WhyNothingToFlush(uint64_t kept) {
@@ -152,8 +162,10 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   const bool begun = overlaps || group.ok();
   if (group.ok() && local.ok()) {
     if (manifest_) bound_->manifest_failed.store(false, std::memory_order_release);
+    const bool begun_now = size_ == 0 && log_number_ != 0 && !data.empty();
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
+    if (begun_now) bound_->NoteLogBegun(log_number_);
     if (sync_confirms_ && log_number_ != 0) bound_->NoteAppended(log_number_);
     if (!WasCut()) return local;
     in_flight.Decided();
@@ -219,7 +231,10 @@ IOStatus LogLaneFile::SyncGroup() {
   // were given up for which an Append has returned OK. With ack=append there are none, because
   // every byte was durable on every replica when its Append returned.
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
-  if (!sync_confirms_) return IOStatus::OK();
+  if (!sync_confirms_) {
+    if (log_number_ != 0) bound_->NoteLogSynced(log_number_);
+    return IOStatus::OK();
+  }
   if (WasCut()) return Failure();
   const uint64_t end = appended_.load(std::memory_order_acquire);
   BoundDirectory::InFlight in_flight(*bound_);
@@ -239,6 +254,7 @@ IOStatus LogLaneFile::SyncGroup() {
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
   while (confirmed < end && !confirmed_.compare_exchange_weak(confirmed, end)) {
   }
+  if (log_number_ != 0) bound_->NoteLogSynced(log_number_);
   return IOStatus::OK();
 }
 
@@ -255,7 +271,9 @@ IOStatus LogLaneFile::AgreedLocally(IOStatus local) {
 }
 
 IOStatus LogLaneFile::Close(const IOOptions& options, IODebugContext* dbg) {
-  return AgreedLocally(LocalFile::Close(options, dbg));
+  IOStatus closed = AgreedLocally(LocalFile::Close(options, dbg));
+  if (closed.ok() && log_number_ != 0) bound_->NoteLogClosed(log_number_);
+  return closed;
 }
 
 IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {

@@ -72,6 +72,10 @@ class LogLaneFile final : public LocalFile {
   LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
               std::shared_ptr<BoundDirectory> bound, std::string name, FileId file, uint64_t size,
               rocksdb::FileSystem* local_files);
+  ~LogLaneFile() override;
+  // With ack=sync: whether a sync has confirmed all bytes, so that none will be given up. With
+  // ack=append that takes no sync. False while RocksDB may hold more bytes in a buffer.
+  bool IsSynced() const;
 
   using rocksdb::FSWritableFileWrapper::Append;
   using rocksdb::FSWritableFileWrapper::PositionedAppend;

@@ -65,15 +65,20 @@ class Judge {
     for (const FileInfo& info : needed) {
       if (group_.Scarce({info.name, info.size, info.checksum})) scarce_.push_back(info.name);
       const Result<uint64_t> size = SizeOf(fs_, Path(info.name));
-      const bool as_listed = size.ok() && *size == info.size;
+      bool as_listed = size.ok() && *size == info.size;
+      if (as_listed && IsLiveLog(info.name)) {
+        HL_ASSIGN_OR_RETURN(const WholeFile here, Describe(fs_, Path(info.name), info.name));
+        as_listed = here.checksum == info.checksum;
+      }
       if (!as_listed && group_.Held({info.name, info.size, info.checksum})) continue;
       if (size.status().code() == Code::kNotFound) {
         missing_.push_back(info.name);
       } else if (!size.ok()) {
         return size.status();
       } else if (!as_listed) {
+        const bool other_bytes = *size == info.size;
         missing_.push_back(info.name + " of " + std::to_string(info.size) + " B, here " +
-                           std::to_string(*size) + " B");
+                           (other_bytes ? "with other bytes" : std::to_string(*size) + " B"));
       }
     }
     return Status::Ok();
@@ -296,8 +301,9 @@ Result<ManifestContent> ContentOfGroup(const GroupFiles& group) {
   return ParseManifest(ReaderOf(group, *manifest));
 }
 
-// Whether it names the table or blob file.
-bool Names(const ManifestContent& content, std::string_view name) {
+// Whether it names the table or blob file, or needs the log.
+bool NamesOrNeeds(const ManifestContent& content, std::string_view name) {
+  if (IsLiveLog(name)) return NumberOf(name) >= content.oldest_log;
   const auto& numbers = name.ends_with(".sst") ? content.tables : content.blobs;
   return numbers.contains(NumberOf(name));
 }
@@ -314,20 +320,23 @@ Result<Current> GroupCurrent(const GroupFiles& group) {
 }
 
 // A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
-// names files that neither the group nor the directory has. Behind an opaque CURRENT no file is
-// known to be needed. If each were taken to be, a table that was being shipped when the primary's
+// names files that neither the group nor the directory has. Behind an opaque CURRENT no table is
+// known to be needed. If each were taken to be, one that was being shipped when the primary's
 // machine was lost, which nobody has and no MANIFEST names, would keep every other one from
-// opening the database.
+// opening the database. A log is listed only once the replicas hold it, and RocksDB would go on
+// without it.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
   HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(group));
   const Result<ManifestContent> content = ContentOfGroup(group);
   const bool parsed = content.status().code() != Code::kNotSupported;
   std::vector<FileInfo> needed;
-  if (current.opaque || content.status().code() == Code::kNotFound) return needed;
+  if (content.status().code() == Code::kNotFound) return needed;
   if (parsed) HL_RETURN_IF_ERROR(content.status());
   for (const FileInfo& info : group.Files()) {
-    if (info.lane != Lane::kBulk || !IsTableOrBlob(info.name)) continue;
-    if (!parsed || Names(*content, info.name)) needed.push_back(info);
+    const bool log = IsLiveLog(info.name);
+    if (info.lane != Lane::kBulk || !(log || IsTableOrBlob(info.name))) continue;
+    const bool may_need = current.opaque ? log : !parsed || NamesOrNeeds(*content, info.name);
+    if (may_need) needed.push_back(info);
   }
   return needed;
 }
@@ -344,7 +353,7 @@ Result<std::vector<std::string>> UnlistedFiles(FileSystem& fs, const std::string
                    "cannot list " + directory));
   const std::vector<FileInfo> files = group.Files();
   std::erase_if(unlisted, [&](const std::string& name) {
-    const bool wanted = IsTableOrBlob(name) && (!parsed || Names(*content, name));
+    const bool wanted = IsTableOrBlob(name) && (!parsed || NamesOrNeeds(*content, name));
     return !wanted || Find(files, name) != nullptr;
   });
   return unlisted;

@@ -15,8 +15,9 @@
 namespace hyperloop::plugin {
 
 // kInvalidArgument when
-// - tables or blob files that the group's MANIFEST names are missing in the directory or have
-//   another size, and no replica within reach holds them, or
+// - tables or blob files that the group's MANIFEST names, or logs that it needs and that have left
+//   the region, are missing in the directory or have another size (a log: other bytes), and no
+//   replica within reach holds them, or
 // - the directory has a history of its own: somebody opened it without the group. If CURRENT is
 //   opaque, the bytes of CURRENT and the names of MANIFESTs tell.
 // - the directory has a log that the group must have had and has lost.
@@ -30,8 +31,9 @@ Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
 
 // What the group's CURRENT says.
 Result<Current> GroupCurrent(const GroupFiles& group);
-// The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
-// listed if it cannot be parsed; none without a MANIFEST, or if CURRENT is opaque.
+// The listed tables and blob files that the MANIFEST of the group's CURRENT names, and the listed
+// logs that it needs; all that are listed if it cannot be parsed; none without a MANIFEST. If
+// CURRENT is opaque, all listed logs: RocksDB does not miss one that is lost.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group);
 // The tables and blob files in the directory that this MANIFEST names and the group does not list:
 // nobody could get them from a replica. If the MANIFEST cannot be parsed, or CURRENT is opaque, all

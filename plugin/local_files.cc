@@ -59,10 +59,6 @@ Status AppendNames(FileSystem& fs, const std::string& directory, std::string_vie
   return Status::Ok();
 }
 
-Status CreateDirectory(FileSystem& fs, const std::string& path) {
-  return FromIOStatus(fs.CreateDirIfMissing(path, IOOptions(), nullptr), "cannot create " + path);
-}
-
 // Sets one file to the group's content, and moves replaced content to `aside`.
 Status SetFile(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                const FileInfo& info, bool sync, SetAside* aside, ReconcileReport* report) {
@@ -98,6 +94,8 @@ Result<bool> HoldsMore(FileSystem& fs, const std::string& directory, const Group
                        const Names& files, const std::string& name) {
   const std::string path = directory + "/" + name;
   const auto info = files.find(name);
+  // What has left the region was set to the group's content like a table.
+  if (info != files.end() && info->second.lane == Lane::kBulk) return false;
   uint64_t equal = 0;
   if (info != files.end()) {
     HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs, path, group, info->second));
@@ -186,6 +184,10 @@ Status SyncDirectory(FileSystem& fs, const std::string& directory) {
   HL_RETURN_IF_ERROR(FromIOStatus(fs.NewDirectory(directory, IOOptions(), &handle, nullptr),
                                   "cannot open " + directory));
   return FromIOStatus(handle->Fsync(IOOptions(), nullptr), "cannot fsync " + directory);
+}
+
+Status CreateDirectory(FileSystem& fs, const std::string& path) {
+  return FromIOStatus(fs.CreateDirIfMissing(path, IOOptions(), nullptr), "cannot create " + path);
 }
 
 Status SyncLocal(const std::string& path) {
@@ -386,12 +388,12 @@ Status Reconcile(FileSystem& fs, const std::string& directory, const GroupFiles&
                  SetAside* aside, ReconcileReport* report) {
   HL_RETURN_IF_ERROR(SetTablesAside(fs, directory, group, aside));
   std::set<std::string> in_group;
+  for (const FileInfo& info : group.Files()) in_group.insert(info.name);
   // CURRENT comes last, when the MANIFEST that it names is on the disk.
   for (const bool current : {false, true}) {
     const size_t before = report->cut.size() + report->rewritten.size();
     for (const FileInfo& info : group.Files()) {
       if (info.lane != Lane::kLog || (info.name == "CURRENT") != current) continue;
-      in_group.insert(info.name);
       if (info.name.starts_with(kArchivePrefix))
         HL_RETURN_IF_ERROR(CreateDirectory(fs, directory + "/archive"));
       HL_RETURN_IF_ERROR(

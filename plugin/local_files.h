@@ -23,6 +23,7 @@ Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill);
 Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
+Status CreateDirectory(rocksdb::FileSystem& fs, const std::string& path);  // if it is missing
 // Fsyncs a file, which may be one that this process may only read. kNotFound: there is no such
 // file.
 Status SyncLocal(const std::string& path);
@@ -108,10 +109,11 @@ struct ReconcileReport {
   std::vector<std::string> removed;    // the group does not have them
 };
 
-// Makes every log-lane file of the directory equal to the group's, by content. A file that differs
-// is written anew beside the old one and renamed over it, so that hard links, as checkpoints make
-// them, keep the old bytes. Files that the group does not have are removed. Content that the group
-// does not have is first moved to `aside`, unless it is only zeros.
+// Makes every log and MANIFEST that lies in the region, and CURRENT, equal to the group's, by
+// content. Those that have left the region are like tables: they are right already, and stay. A
+// file that differs is written anew beside the old one and renamed over it, so that hard links, as
+// checkpoints make them, keep the old bytes. Files that the group does not have are removed.
+// Content that the group does not have is first moved to `aside`, unless it is only zeros.
 //
 // Tables and blob files that the group does not list are moved there too in two cases: a MANIFEST
 // holds content that the group does not have, or the group has a database and the directory's

@@ -56,6 +56,8 @@ bool IsManifest(std::string_view name) {
 
 bool IsLog(std::string_view name) { return name.size() > 4 && name.ends_with(".log"); }
 
+bool IsLiveLog(std::string_view name) { return IsNumbered(name, ".log"); }
+
 bool LeadsToManifest(std::string_view name) {
   return IsManifest(name) || IsNumbered(name, ".dbtmp");
 }

@@ -24,6 +24,8 @@ FileClass Classify(std::string_view name);
 bool IsManifest(std::string_view name);
 // Whether it ends like the name of a log, whichever directory it is in.
 bool IsLog(std::string_view name);
+// A log that RocksDB recovers from: one that is not archived.
+bool IsLiveLog(std::string_view name);
 // A MANIFEST, or an NNNNNN.dbtmp that names one and becomes CURRENT.
 bool LeadsToManifest(std::string_view name);
 

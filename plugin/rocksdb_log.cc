@@ -200,6 +200,7 @@ class Version {
       if (left == 0) family.blobs.erase(number);
     }
     if (edit.log_number != 0) family.log_number = edit.log_number;
+    if (edit.kept_log != 0) kept_log_ = edit.kept_log;
     return true;
   }
 
@@ -211,6 +212,9 @@ class Version {
       content.log_numbers[id] = family.log_number;
     }
     content.next_file = next_file_;
+    content.oldest_log = kept_log_ == 0 ? UINT64_MAX : kept_log_;
+    for (const auto& [id, number] : content.log_numbers)
+      content.oldest_log = std::min(content.oldest_log, number);
     return content;
   }
 
@@ -221,7 +225,7 @@ class Version {
     uint64_t log_number = 0;
   };
   struct Edit {
-    uint64_t family = 0, log_number = 0, next_file = 0;
+    uint64_t family = 0, log_number = 0, next_file = 0, kept_log = 0;
     bool drop = false;
     std::set<uint64_t> added, deleted;
     std::map<uint64_t, uint64_t> blobs, garbage;
@@ -240,9 +244,10 @@ class Version {
         return in->Number(&edit->log_number);
       case 3:  // next file number
         return in->Number(&edit->next_file);
+      case 10:  // oldest log to keep for two-phase commit
+        return in->Number(&edit->kept_log);
       case 4:    // last sequence
       case 9:    // previous log
-      case 10:   // oldest log to keep for two-phase commit
       case 203:  // greatest column family
       case 300:  // edits that follow in this atomic group
         return in->Numbers(1);
@@ -287,7 +292,7 @@ class Version {
   }
 
   std::map<uint64_t, Family> families_;
-  uint64_t next_file_ = 0;
+  uint64_t next_file_ = 0, kept_log_ = 0;
 };
 
 }  // namespace

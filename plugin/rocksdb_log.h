@@ -33,6 +33,8 @@ struct ManifestContent {
   // The log number of each column family, by its id. Everything in older logs is in tables.
   std::map<uint64_t, uint64_t> log_numbers;
   uint64_t next_file = 0;  // greater than the number of each file that it knows of
+  // No older log is needed: the least of those, or the oldest one that two-phase commit needs.
+  uint64_t oldest_log = 0;
 };
 // kNotSupported: the MANIFEST holds something that this build does not know, or it does not parse.
 Result<ManifestContent> ParseManifest(const ReadAt& read);

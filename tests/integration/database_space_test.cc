@@ -145,42 +145,6 @@ TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedAndItsTransactionCommitted) {
   EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
 }
 
-// With WAL_ttl_seconds no flush frees a log; it goes to the archive.
-TEST_F(DatabaseSpaceTest, ADataAreaFullOfArchivedLogsIsOpenedAndFreed) {
-  TestDatabase database(Options(), cluster_.folder() + "/db");
-  database.options.write_buffer_size = 64 << 20;
-  database.options.WAL_ttl_seconds = 3600;
-  ASSERT_OK(database.Open());
-  const std::string value(64 << 10, 'v');
-  int keys = 0;
-  rocksdb::Status put = database.Put(TestDatabase::KeyOf(keys), value);
-  for (; put.ok() && keys < 10000; put = database.Put(TestDatabase::KeyOf(++keys), value)) {
-    if (keys % 16 == 15) {
-      ASSERT_OK(database.db()->Flush(rocksdb::FlushOptions()));
-    }
-  }
-  EXPECT_THAT(put.ToString(), HasSubstr("WAL_ttl_seconds"));
-  const auto expect_all = [&] {
-    for (int i = 0; i < keys; ++i) ASSERT_EQ(database.Get(TestDatabase::KeyOf(i)), value) << i;
-  };
-  expect_all();
-  database.Close();
-  const rocksdb::Status opened = database.Open();
-  ASSERT_OK(opened);
-  expect_all();
-  database.Close();
-  // RocksDB then deletes what exceeds the limit.
-  database.options.WAL_ttl_seconds = 0;
-  database.options.WAL_size_limit_MB = 1;
-  ASSERT_OK(database.Open());
-  rocksdb::Status after;
-  EXPECT_TRUE(Eventually([&] {
-    after = database.Put("after", value);
-    return after.ok() && database.db()->Flush(rocksdb::FlushOptions()).ok();
-  })) << after.ToString();
-  expect_all();
-}
-
 // Old records of a MANIFEST take the area, long before it is as long as RocksDB lets it become.
 TEST_F(DatabaseSpaceTest, ADataAreaFullOfAManifestIsOpenedAndFreed) {
   TestDatabase database(Options(), cluster_.folder() + "/db");

@@ -1,0 +1,233 @@
+// Logs and MANIFESTs that have left the region: when the plugin says that they are finished, and
+// what an opening makes of them.
+#include <rocksdb/db.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "finished_logs.h"
+#include "support/eventually.h"
+#include "support/status_matchers.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::plugin::testing {
+namespace {
+
+namespace stdfs = std::filesystem;
+using rocksdb::ColumnFamilyHandle;
+using rocksdb::FlushOptions;
+using rocksdb::WriteOptions;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(FinishedLogs, AnOlderLogIsFinishedOnceTheNextHasBytes) {
+  FinishedLogs logs;
+  logs.Made(4, 40);
+  EXPECT_THAT(logs.Began(4, true), IsEmpty());
+  logs.Made(7, 70);
+  EXPECT_THAT(logs.Closed(3), IsEmpty());
+  EXPECT_THAT(logs.Began(7, true), ElementsAre(40));
+  EXPECT_THAT(logs.Closed(4), IsEmpty()) << "each is told once";
+}
+
+TEST(FinishedLogs, ALogWhoseBytesMayStillFollowIsFinishedOnceItIsClosed) {
+  FinishedLogs logs;
+  logs.Made(4, 40);
+  logs.Made(7, 70);
+  EXPECT_THAT(logs.Closed(4), IsEmpty()) << "the newest with bytes";
+  EXPECT_THAT(logs.Began(7, false), ElementsAre(40));
+  logs.Made(8, 80, [] { return true; });
+  logs.Made(9, 90, [] { return false; });
+  EXPECT_THAT(logs.Began(9, false), ElementsAre(80));
+  EXPECT_THAT(logs.Closed(7), ElementsAre(70));
+  EXPECT_THAT(logs.Closed(9), IsEmpty()) << "the next opening may truncate the newest";
+}
+
+class LeftRegionTest : public DatabaseTest {
+ protected:
+  std::string Path(const std::string& name) { return directory_ + "/" + name; }
+
+  // A database with a family that has one entry, in the first log, and then a flushed entry of the
+  // default one. The first log has left the region.
+  void MakeWithIdleFamily() {
+    ASSERT_OK(Open(MakeOptions()));
+    ASSERT_OK(db_->CreateColumnFamily({}, "idle", &idle_));
+    ASSERT_OK(db_->Put(WriteOptions(), idle_, "idle", "1"));
+    Put("busy", "1");
+    log_ = Logs().front();
+    EXPECT_FALSE(group_->IsFinished(log_));
+    ASSERT_OK(db_->Flush(FlushOptions()));
+    EXPECT_FALSE(group_->IsFinished(log_)) << "the next log has no bytes";
+    Put("busy", "2");
+    ASSERT_TRUE(group_->IsFinished(log_));
+    ASSERT_TRUE(group_->Retire(log_));
+  }
+  void CrashWithFamily() {
+    ASSERT_OK(db_->DestroyColumnFamilyHandle(idle_));
+    Crash();
+  }
+  rocksdb::Status OpenFamilies() {
+    std::vector<ColumnFamilyHandle*> handles;
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status = rocksdb::DB::Open(
+        MakeOptions(), directory_, {{"default", {}}, {"idle", {}}}, &handles, &db);
+    db_.reset(db);
+    for (ColumnFamilyHandle* handle : handles) {
+      if (handle->GetName() == "idle") {
+        idle_ = handle;
+      } else {
+        EXPECT_OK(db->DestroyColumnFamilyHandle(handle));
+      }
+    }
+    return status;
+  }
+  void ExpectAllThere() {
+    std::string value;
+    ASSERT_OK(db_->Get({}, idle_, "idle", &value));
+    EXPECT_EQ(value, "1");
+    EXPECT_EQ(Get("busy"), "2");
+    ASSERT_OK(db_->DestroyColumnFamilyHandle(idle_));
+    Close();
+  }
+  std::vector<std::string> Logs() {
+    std::vector<std::string> logs = LocalNames(".log");
+    std::sort(logs.begin(), logs.end());
+    return logs;
+  }
+  void FlipByte(const std::string& name) {
+    std::string content = ReadLocal(Path(name));
+    content[content.size() / 2] ^= 1;
+    WriteLocal(Path(name), content);
+  }
+
+  ColumnFamilyHandle* idle_ = nullptr;
+  std::string log_;
+};
+
+TEST_F(LeftRegionTest, RocksDbRecoversFromALogThatHasLeft) {
+  MakeWithIdleFamily();
+  const std::string content = ReadLocal(Path(log_));
+  CrashWithFamily();
+  EXPECT_EQ(group_->LogFiles().count(log_), 0u);
+  EXPECT_EQ(group_->ListedFiles().count(log_), 1u);
+  EXPECT_EQ(ReadLocal(Path(log_)), content);
+  ASSERT_OK(OpenFamilies());
+  ExpectAllThere();
+  EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
+  EXPECT_EQ(group_->ListedFiles().count(log_), 0u) << "it was recovered, and deleted as others are";
+}
+
+TEST_F(LeftRegionTest, ALogThatHasLeftAndIsDamagedOrGoneIsRefusedByName) {
+  MakeWithIdleFamily();
+  CrashWithFamily();
+  FlipByte(log_);
+  const uint64_t epoch = group_->epoch();
+  EXPECT_THAT(OpenFamilies().ToString(),
+              AllOf(HasSubstr(log_), HasSubstr("no replica"), HasSubstr("other bytes")));
+  EXPECT_EQ(group_->epoch(), epoch);
+  FlipByte(log_);
+  stdfs::rename(Path(log_), Path("kept"));
+  EXPECT_THAT(OpenFamilies().ToString(), AllOf(HasSubstr(log_), HasSubstr("no replica")));
+  EXPECT_EQ(group_->epoch(), epoch);
+  stdfs::rename(Path("kept"), Path(log_));
+  ASSERT_OK(OpenFamilies());
+  ExpectAllThere();
+}
+
+// A log that the MANIFEST does not need is no reason to refuse anything.
+TEST_F(LeftRegionTest, AnObsoleteLogThatNobodyHasIsForgotten) {
+  ASSERT_OK(Open(MakeOptions()));
+  ASSERT_OK(db_->DisableFileDeletions());
+  Put("a", "1");
+  const std::string log = Logs().front();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  Put("b", "1");
+  ASSERT_TRUE(group_->Retire(log));
+  Crash();
+  stdfs::remove(Path(log));
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("a"), "1");
+  EXPECT_EQ(Get("b"), "1");
+  EXPECT_EQ(group_->ListedFiles().count(log), 0u);
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(LeftRegionTest, AMANIFESTThatWasRolledIsFinished) {
+  rocksdb::Options options = MakeOptions();
+  options.max_manifest_file_size = 1;
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->DisableFileDeletions());
+  const auto manifests = [&] {
+    std::vector<std::string> names;
+    for (const auto& [name, content] : group_->LogFiles())
+      if (name.starts_with("MANIFEST-")) names.push_back(name);
+    return names;
+  };
+  const std::string first = manifests().back();
+  EXPECT_FALSE(group_->IsFinished(first));
+  Put("a", "1");
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  ASSERT_GT(manifests().size(), 1u);
+  EXPECT_TRUE(group_->IsFinished(first));
+  EXPECT_FALSE(group_->IsFinished(manifests().back()));
+  ASSERT_TRUE(group_->Retire(first));
+  Crash();
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("a"), "1");
+  EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(LeftRegionTest, ALogThatHasLeftIsArchivedUnderItsNewName) {
+  rocksdb::Options options = MakeOptions();
+  options.WAL_ttl_seconds = 3600;
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->DisableFileDeletions());
+  Put("a", "1");
+  const std::string log = Logs().front();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  Put("b", "1");
+  ASSERT_TRUE(group_->Retire(log));
+  ASSERT_OK(db_->EnableFileDeletions(true));
+  EXPECT_TRUE(test::Eventually([&] { return stdfs::exists(Path("archive/" + log)); }));
+  EXPECT_EQ(group_->ListedFiles().count("archive/" + log), 1u);
+  EXPECT_EQ(group_->ListedFiles().count(log), 0u);
+  Crash();
+  options.env = env_.get();
+  ASSERT_OK(Open(options));
+  EXPECT_EQ(group_->ListedFiles().count("archive/" + log), 1u);
+  ExpectLocalEqualsGroup();
+}
+
+// With ack=sync a sync that fails gives up bytes of a log, also of one that is not the newest. So
+// only what was synced is finished.
+TEST_F(LeftRegionTest, WithAckSyncALogIsFinishedOnceItIsSynced) {
+  StoreOptions store_options = MakeStoreOptions();
+  store_options.ack = AckMode::kSync;
+  fs_ = MakeFileSystem(store_options);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  ASSERT_OK(Open(MakeOptions()));
+  ASSERT_OK(db_->DisableFileDeletions());
+  const auto put = [&](const std::string& key, bool sync) {
+    WriteOptions options;
+    options.sync = sync;
+    ASSERT_OK(db_->Put(options, key, "1"));
+  };
+  put("a", true);
+  const std::string synced = Logs().back();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  put("b", false);
+  EXPECT_TRUE(group_->IsFinished(synced));
+  const std::string unsynced = Logs().back();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  put("c", false);
+  EXPECT_FALSE(group_->IsFinished(unsynced));
+  ASSERT_OK(db_->SyncWAL());
+  EXPECT_TRUE(group_->IsFinished(unsynced));
+  EXPECT_FALSE(group_->IsFinished(Logs().back()));
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin::testing
