@@ -242,6 +242,28 @@ TEST_P(EncryptedTest, ReplicasAreNotAskedForTablesThatAreThere) {
   EXPECT_EQ(Get("table"), "1");
 }
 
+// RocksDB does not miss a log that is lost, and the plugin cannot tell whether it is needed.
+TEST_P(EncryptedTest, ALogThatHasLeftTheRegionIsNeeded) {
+  ASSERT_OK(Open(MakeOptions()));
+  ASSERT_OK(db_->DisableFileDeletions());
+  Put("table", "1");
+  const std::string log = LocalNames(".log").at(0);
+  ASSERT_OK(db_->Flush({}));
+  Put("log", "1");
+  ASSERT_TRUE(group_->Retire(log));
+  Kill();
+  const std::string bytes = ReadLocal(Path(log));
+  const auto file = Describe(*rocksdb::FileSystem::Default(), Path(log), log);
+  ASSERT_OK(file);
+  stdfs::remove(Path(log));
+  NoteBefore();
+  ExpectRefused(Open(MakeOptions()), AllOf(HasSubstr("may need"), HasSubstr(log)));
+  group_->Hold(*file, bytes);
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table"), "1");
+  EXPECT_EQ(Get("log"), "1");
+}
+
 // It has no table, and no log with a byte, where the encryption has no prefix.
 TEST_P(EncryptedTest, AnEmptyDatabaseKeepsItsFamilies) {
   ASSERT_OK(Open(MakeOptions()));

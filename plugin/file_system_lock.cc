@@ -42,9 +42,6 @@ bool Lists(const std::vector<FileInfo>& files, std::string_view name) {
                      [&](const FileInfo& info) { return info.name == name; });
 }
 
-// What RocksDB does not change in place once it is listed.
-bool IsMended(std::string_view name) { return IsTableOrBlob(name) || IsLiveLog(name); }
-
 // A log with bytes, a table or a blob file: these hold data even if no MANIFEST is left to open
 // them with.
 bool HoldsData(const FileInfo& info) {
@@ -347,12 +344,12 @@ Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInf
   return found == file;
 }
 
-// Other files than tables and blob files may be changed in place, which would change the replica's
-// file too.
+// A file that may be changed in place is not linked, because that would change the replica's file
+// too.
 Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, const FileInfo& info,
                                                   const std::string& directory) const {
   Status last = NotFound("not looked for");
-  if (!IsTableOrBlob(info.name)) return last;
+  if (!StaysAsListed(info.name)) return last;
   for (const std::string& place : near_.places) {
     Result<std::string> found =
         FindLinkableFile(place, group, {info.name, info.size, info.checksum}, directory);
@@ -365,7 +362,7 @@ Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, cons
 // The bytes are read again, because the disk may have damaged them since they arrived.
 bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& info,
                                    const std::string& path) {
-  if (near_.places.empty() || !IsTableOrBlob(info.name)) return false;
+  if (near_.places.empty() || !StaysAsListed(info.name)) return false;
   const Result<std::string> held = FindNear(group, info, ParentOf(path));
   if (!held.ok()) {
     log_->Write(LogLevel::kWarn, info.name + " is not linked: " + held.status().message());
@@ -392,13 +389,13 @@ void HyperloopFileSystem::NoteOverwritten(const Place& place) {
 }
 
 std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& place) const {
-  return IsMended(place.name) ? std::unique_lock(overwritten_mutex_)
-                              : std::unique_lock<std::mutex>();
+  return StaysAsListed(place.name) ? std::unique_lock(overwritten_mutex_)
+                                   : std::unique_lock<std::mutex>();
 }
 
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
                                       const FetchWhole& fetch) const {
-  if (!IsMended(file.name)) return NotSupported("only tables, blob files and logs are mended");
+  if (!StaysAsListed(file.name)) return NotSupported("only tables, blob files and logs are mended");
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bound_ == nullptr || bound_->directory() != directory)

@@ -252,8 +252,9 @@ class Judge {
 
   Status RefuseMissing() const {
     return InvalidArgument(
-        directory_ + " lacks files that " + manifest_ +
-        " of the group needs and that no replica within reach holds: " + Enumerate(missing_) +
+        directory_ + " lacks files that " +
+        (manifest_.empty() ? "the group's database may need" : manifest_ + " of the group needs") +
+        " and that no replica within reach holds: " + Enumerate(missing_) +
         ". Nothing was changed. Two ways out: to keep what the group holds: put these files into "
         "the directory (from the directory that the group was bound to, or from a backup) and open "
         "it again; to do without them, " +

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "finished_logs.h"
+#include "local_files.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
@@ -136,6 +137,28 @@ TEST_F(LeftRegionTest, ALogThatHasLeftAndIsDamagedOrGoneIsRefusedByName) {
   ExpectAllThere();
 }
 
+TEST_F(LeftRegionTest, ADamagedLogThatHasLeftComesFromAReplica) {
+  MakeWithIdleFamily();
+  CrashWithFamily();
+  const std::string bytes = ReadLocal(Path(log_));
+  const Result<WholeFile> file = Describe(*rocksdb::FileSystem::Default(), Path(log_), log_);
+  ASSERT_OK(file);
+  group_->Hold(*file, bytes);
+  for (const bool gone : {false, true}) {
+    if (gone) {
+      stdfs::remove(Path(log_));
+    } else {
+      FlipByte(log_);
+    }
+    rocksdb::FileLock* lock = nullptr;
+    ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", rocksdb::IOOptions(), &lock, nullptr));
+    EXPECT_EQ(ReadLocal(Path(log_)), bytes);
+    ASSERT_OK(fs_->UnlockFile(lock, rocksdb::IOOptions(), nullptr));
+  }
+  ASSERT_OK(OpenFamilies());
+  ExpectAllThere();
+}
+
 // A log that the MANIFEST does not need is no reason to refuse anything.
 TEST_F(LeftRegionTest, AnObsoleteLogThatNobodyHasIsForgotten) {
   ASSERT_OK(Open(MakeOptions()));
@@ -178,6 +201,24 @@ TEST_F(LeftRegionTest, AMANIFESTThatWasRolledIsFinished) {
   EXPECT_EQ(Get("a"), "1");
   EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
   ExpectLocalEqualsGroup();
+}
+
+// DB::ListColumnFamilies reads CURRENT and its MANIFEST before the directory is locked.
+TEST_F(LeftRegionTest, AMANIFESTThatHasLeftIsNotReadFromTheRegion) {
+  rocksdb::Options options = MakeOptions();
+  options.max_manifest_file_size = 1;
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->DisableFileDeletions());
+  Put("a", "1");
+  const std::string first = group_->LogFiles().rbegin()->first;
+  ASSERT_TRUE(first.starts_with("MANIFEST-"));
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  ASSERT_TRUE(group_->Retire(first));
+  Crash();
+  WriteLocal(Path("CURRENT"), "");
+  std::vector<std::string> families;
+  ASSERT_OK(rocksdb::DB::ListColumnFamilies(MakeOptions(), directory_, &families));
+  EXPECT_THAT(families, ElementsAre("default"));
 }
 
 TEST_F(LeftRegionTest, ALogThatHasLeftIsArchivedUnderItsNewName) {

@@ -61,6 +61,28 @@ TEST_F(MendTest, TheDamagedTableIsSetAsideAndTheSoundOneTakesItsPlace) {
   EXPECT_EQ(Get("key"), "value");
 }
 
+// A log that has left the region is a file like a table then.
+TEST_F(MendTest, ALogThatHasLeftIsMendedToo) {
+  ASSERT_OK(Open(MakeOptions()));
+  ASSERT_OK(db_->DisableFileDeletions());
+  Put("key", "value");
+  name_ = LocalNames(".log").at(0);
+  path_ = directory_ + "/" + name_;
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Put("key", "another");
+  ASSERT_TRUE(group_->Retire(name_));
+  sound_ = ReadLocal(path_);
+  file_ = Must(Describe(*rocksdb::FileSystem::Default(), path_, name_));
+  rotten_ = std::string(sound_.size(), 'x');
+  std::ofstream(path_, std::ios::binary) << rotten_;
+  ASSERT_OK(group_->MendLocal(file_, sound_));
+  EXPECT_EQ(ReadLocal(path_), sound_);
+  EXPECT_EQ(ReadLocal(Aside()), rotten_);
+  ASSERT_OK(fs_->DeleteFile(path_, rocksdb::IOOptions(), nullptr));
+  EXPECT_THAT(group_->MendLocal(file_, sound_), StatusIs(Code::kNotFound));
+  EXPECT_FALSE(stdfs::exists(path_));
+}
+
 // Ingestion does: until the new bytes are listed, the listed ones are the former.
 TEST_F(MendTest, ATableThatTheProgramChangesItselfIsNotMended) {
   ASSERT_NO_FATAL_FAILURE(MakeRottenTable());

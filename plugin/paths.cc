@@ -43,6 +43,8 @@ bool IsTableOrBlob(std::string_view name) {
   return IsNumbered(name, ".sst") || IsNumbered(name, ".blob");
 }
 
+bool StaysAsListed(std::string_view name) { return IsTableOrBlob(name) || IsLiveLog(name); }
+
 uint64_t NumberOf(std::string_view name) {
   uint64_t number = 0;
   const size_t start = std::min(name.find_first_of("0123456789"), name.size());

@@ -48,6 +48,9 @@ inline constexpr std::string_view kSwitchoverName = "hyperloop-switchover";
 
 // NNNNNN.sst or NNNNNN.blob.
 bool IsTableOrBlob(std::string_view name);
+// Of a file of the bulk lane: whether it is one that RocksDB does not change in place any more, a
+// table, a blob file or a log that has left the region.
+bool StaysAsListed(std::string_view name);
 // The first number in a name; 0 without one.
 uint64_t NumberOf(std::string_view name);
 

@@ -115,7 +115,7 @@ class Switchover {
     if (!files.ok()) return Warn(files.status());
     HL_RETURN_IF_ERROR(prefetch_.DropAllBut(*files));
     for (const WholeFile& file : *files) {
-      if (!IsTableOrBlob(file.name)) continue;
+      if (!StaysAsListed(file.name)) continue;
       const bool there = IsHere(file);
       const Status got = there ? Status::Ok() : Bring(file);
       if (got.code() == Code::kNoSpace) return got;

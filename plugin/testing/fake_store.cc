@@ -186,9 +186,9 @@ class FakeStore final : public Store {
       }
       return store_.ReadLocked(file, offset, out);
     }
-    bool Held(const WholeFile&) const override {
+    bool Held(const WholeFile& file) const override {
       ++store_.group_->calls_["held"];
-      return store_.group_->all_held_;
+      return store_.group_->all_held_ || store_.group_->replicas_hold_.contains(file);
     }
     bool Scarce(const WholeFile&) const override { return store_.group_->all_scarce_; }
     GroupRoom Room() const override {

@@ -139,6 +139,38 @@ TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
   EXPECT_EQ(entries, 3u) << "nothing else is left";
 }
 
+// A log that has left the region is data, and one that was archived a moment ago may still have its
+// former name in the replica's directory of files.
+TEST_F(Export, WritesLogsThatHaveLeftTheRegion) {
+  const std::string bytes(5000, 'l');
+  for (const char* name : {"000011.log", "000012.log"}) {
+    const WholeFile file = List(name, bytes);
+    ASSERT_OK(Store().Write(file, 0, std::as_bytes(std::span(bytes))));
+  }
+  List("000013.log", bytes);
+  ASSERT_OK(bench.lane->Rename("000012.log", "archive/000012.log"));
+  ASSERT_OK(bench.lane->Sync());
+  auto image = Image();
+  const auto report = ExportFiles(image, base + "/out", 0, false, base + "/files");
+  ASSERT_OK(report);
+  EXPECT_EQ(report->missing, std::vector<std::string>{"000013.log"});
+  EXPECT_TRUE(HoldsData("000013.log"));
+  EXPECT_FALSE(HoldsData("archive/000013.log"));
+  FileModel files = Read(base + "/out");
+  EXPECT_EQ(files["000011.log"], bytes);
+  EXPECT_EQ(files["archive/000012.log"], bytes);
+}
+
+// Nothing but an archived log is in a directory, and the replica has no directory of files.
+TEST_F(Export, NamesAnArchivedLogThatIsNotThere) {
+  List("archive/000012.log", "l");
+  ASSERT_OK(bench.lane->Sync());
+  auto image = Image();
+  const auto report = ExportFiles(image, base + "/out");
+  ASSERT_OK(report);
+  EXPECT_EQ(report->missing, std::vector<std::string>{"archive/000012.log"});
+}
+
 TEST_F(Export, RefusesTargetsThatHoldSomething) {
   auto image = Image();
   fs::create_directory(base + "/full");

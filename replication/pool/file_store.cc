@@ -103,7 +103,8 @@ Result<UniqueFd> OpenDirectory(const std::string& directory) {
 
 Status CheckWholeFileName(std::string_view name) {
   HL_RETURN_IF_ERROR(CheckFileName(name));
-  const std::string_view base = name.starts_with(kArchiveDirectory) ? name.substr(kArchiveDirectory.size()) : name;
+  const std::string_view base =
+      name.starts_with(kArchiveDirectory) ? name.substr(kArchiveDirectory.size()) : name;
   if (base.front() != '.' && base.find('/') == std::string_view::npos) return {};
   return InvalidArgument("file name \"" + std::string(name) +
                          "\" begins with a dot or names a directory");

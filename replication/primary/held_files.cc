@@ -69,7 +69,7 @@ bool HeldFiles::FewHold(const WholeFile& file) {
   for (Replica& replica : replicas_) {
     const bool asked = !replica.error.ok() && Clock::now() - replica.failed < pause_;
     if (replica.target == nullptr && !asked) Ask(replica);
-    holders += replica.held.contains(file) ? 1 : 0;
+    holders += NameOf(replica, file) != nullptr ? 1 : 0;
   }
   return 2 * holders < replicas_.size();
 }

@@ -345,7 +345,7 @@ class Session {
   std::optional<std::pair<FileId, WholeFile>> leaving_;
   bool leaving_ended_ = false;
 
-  std::mutex finished_mutex_;  // guards finished_
+  std::mutex finished_mutex_;  // guards finished_; locked after leaver_mutex_
   std::set<FileId> finished_;  // files of the log lane that get no more bytes
   // Used by leaver_'s thread only: how local files are settled, which files could not leave just
   // now, and why, as it was logged last.

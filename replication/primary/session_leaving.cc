@@ -11,16 +11,19 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{100}, kAfterRefusal{1000}, kNothingFinished{60'000};
+// Most of so many finished files were deleted since, and are forgotten.
+constexpr size_t kManyFinished = 256;
 
 }  // namespace
 
 void Session::NoteFinished(FileId file) {
+  const std::lock_guard lock(leaver_mutex_);
+  if (leaver_ == nullptr) return;
   {
-    const std::lock_guard lock(finished_mutex_);
+    const std::lock_guard finished_lock(finished_mutex_);
     finished_.insert(file);
   }
-  const std::lock_guard lock(leaver_mutex_);
-  if (leaver_ != nullptr) leaver_->Wake();
+  leaver_->Wake();
 }
 
 void Session::StartLeaving(const TakeRequest& request) {
@@ -76,8 +79,8 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
     const DataAreaUse use{LaneCounters::Get(counters.data),
                           LaneCounters::Get(counters.data_reserved),
                           LaneCounters::Get(counters.data_used)};
-    if (!IsCrowded(use)) return std::optional<FileInfo>();
     std::unique_lock lock(finished_mutex_);
+    if (!IsCrowded(use) && finished_.size() < kManyFinished) return std::optional<FileInfo>();
     const std::set<FileId> finished = finished_;  // before the table is read: none is too new
     lock.unlock();
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());

@@ -85,6 +85,40 @@ class SessionLeavingTest : public SessionFixture {
     return content;
   }
 
+  // Whether the replica has the whole file, or a piece of it, in its directory of files.
+  bool HasWhole(size_t replica, const std::string& name) const {
+    std::error_code error;
+    const std::string root = folder_ + "/r" + std::to_string(replica) + ".files";
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root, error))
+      if (entry.path().filename().string().starts_with(name + "@")) return true;
+    return false;
+  }
+  // Writes `logs` logs, of which all but the last are finished, and waits until two have left.
+  void WriteUntilTwoLeft(Store& store, int logs = 5) {
+    FileId former = 0;
+    for (int i = 0; i < logs; ++i) {
+      FileId file = 0;
+      ASSERT_OK(WriteLog(store, i, &file)) << i;
+      if (i != 0) store.Finish(former);
+      former = file;
+    }
+    ASSERT_TRUE(Eventually([&] { return CountLane(Must(store.Files()), Lane::kBulk) >= 2; }));
+  }
+  // Each log is whole in the lane that the table says.
+  void ExpectAllThere(Store& store, size_t logs = 5) {
+    const std::vector<FileInfo> files = Must(store.Files());
+    ASSERT_EQ(files.size(), logs);
+    for (size_t i = 0; i < logs; ++i) {
+      std::string content(files[i].size, '\0');
+      if (files[i].lane == Lane::kBulk) {
+        content = Fetched(store, files[i]);
+      } else {
+        EXPECT_EQ(Must(store.Read(files[i].id, 0, content)), files[i].size);
+      }
+      EXPECT_TRUE(content == ContentOf(static_cast<int>(i))) << i;
+    }
+  }
+
   static constexpr size_t kLogBytes = 1'300'000, kPiece = 65'000;  // two extents a log
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
@@ -160,6 +194,88 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   EXPECT_EQ(CountLane(Must(store->Files()), Lane::kBulk), 0);
   EXPECT_GE(settled_, 1);
   ASSERT_OK(store->Close());
+}
+
+// The cut lies between the shipping and the record: the region still has the file, and the copies
+// that arrived are dropped.
+TEST_F(SessionLeavingTest, AFileThatArrivedAndWasNotListedIsInTheRegionAlone) {
+  keep_files_ = false;  // this one takes no files
+  Stop(1);
+  StartAgain(1);
+  StoreOptions options = Options();
+  options.bulk_timeout = std::chrono::hours(1);
+  auto store = TakenWithDirectory(options);
+  ASSERT_NE(store, nullptr);
+  for (int i = 0; i < 5; ++i) {
+    FileId file = 0;
+    ASSERT_OK(WriteLog(*store, i, &file));
+    store->Finish(file);
+  }
+  EXPECT_TRUE(Eventually([&] { return HasWhole(0, NameOf(0)) && HasWhole(2, NameOf(0)); }));
+  store.reset();  // without Close
+  keep_files_ = true;
+  Stop(1);
+  StartAgain(1);
+  local_.clear();
+  store = TakenWithDirectory(Options("other"));
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(CountLane(Must(store->Files()), Lane::kBulk), 0);
+  ExpectAllThere(*store);
+  EXPECT_TRUE(Eventually([&] { return !HasWhole(0, NameOf(0)) && !HasWhole(2, NameOf(0)); }));
+  ASSERT_OK(store->Close());
+}
+
+// A replica that was away while files left gets them when it is taken in, and another directory
+// opens with all of them before that.
+TEST_F(SessionLeavingTest, AReplicaThatWasAwayGetsWhatLeft) {
+  without_some_ = true;
+  StoreOptions options = Options();
+  options.ack_timeout = std::chrono::seconds(4);  // it is left out after a fifth of that
+  auto store = TakenWithDirectory(options);
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  WriteUntilTwoLeft(*store);
+  if (HasFatalFailure()) return;
+  EXPECT_FALSE(HasWhole(2, NameOf(0)));
+  store.reset();  // without Close
+  StartAgain(2);
+  store = TakenWithDirectory(Options("other"));
+  ASSERT_NE(store, nullptr);
+  ExpectAllThere(*store);
+  ASSERT_OK(store->AwaitFiles(Holders::kAll));
+  for (const FileInfo& file : Must(store->Files()))
+    EXPECT_EQ(HasWhole(2, file.name), file.lane == Lane::kBulk) << file.name;
+  ASSERT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// The replicas are put back on copies of their pools, and of their files, from before the files
+// left. The primary's pool says that they have left, and its directory has them.
+TEST_F(SessionLeavingTest, WhatLeftIsSentAgainWhereTheReplicasWentBack) {
+  auto store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  FileId file = 0;
+  ASSERT_OK(WriteLog(*store, 0, &file));
+  std::vector<std::vector<std::byte>> images;
+  for (const auto& each : replicas_)
+    images.emplace_back(each->region().begin(), each->region().end());
+  WriteUntilTwoLeft(*store);
+  if (HasFatalFailure()) return;
+  ASSERT_OK(store->Close());
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    std::ranges::copy(images[i], replicas_[i]->region().begin());
+    Stop(i);
+    std::filesystem::remove_all(folder_ + "/r" + std::to_string(i) + ".files");
+    StartAgain(i);
+  }
+  store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(log_->Has("the replicas went back to older copies of their pools"));
+  ASSERT_GE(CountLane(Must(store->Files()), Lane::kBulk), 2);
+  ASSERT_OK(store->AwaitFiles(Holders::kAll));
+  ExpectAllThere(*store);
+  ASSERT_OK(store->Close());
+  ExpectEqualRegions();
 }
 
 // A directory that does not have what the group has would lose it if the region gave it up.
