@@ -16,9 +16,12 @@ constexpr int kMostSlow = 3;
 
 constexpr uint64_t kMostBytes = 512 << 10;  // from then on pieces are short, so that the data fits
 
-// Of so many turns of the writer, one writes a table, and one replaces the small file.
+// Of so many turns of the writer, one writes a table, and one replaces the small file. Half of all
+// write a table if tables are to leave the region.
 constexpr uint64_t kTurns = 8;
 constexpr size_t kMostTables = 6;  // a table more, and one is given up
+// More than half of the extents, so that tables have to leave.
+constexpr size_t kMostInRegion = 12;
 
 uint64_t Choose(uint64_t bound) { return Scheduler::Get().Choose(bound); }
 
@@ -86,9 +89,11 @@ void Primary::Write(History& history, const WriterOptions& options) {
 }
 
 Status Primary::TakeTurn(History& history, const WriterOptions& options) {
-  switch (Choose(kTurns)) {
+  const uint64_t turn = Choose(kTurns);
+  if (options.leave && turn >= kTurns / 2) return WriteTable(history, options);
+  switch (turn) {
     case 0:
-      return WriteTable(history);
+      return WriteTable(history, options);
     case 1:
       return ReplaceCurrent(history);
     default:
@@ -128,18 +133,34 @@ Status Primary::ReplaceCurrent(History& history) {
   return {};
 }
 
-Status Primary::WriteTable(History& history) {
-  const uint64_t table = tables_.Write(host_), pools_lost = world_.pools_lost();
+Status Primary::ListTable(uint64_t table) {
+  const uint64_t pools_lost = world_.pools_lost();
   HL_RETURN_IF_ERROR(store_->ListFile(FileOfTable(table)));
   HL_RETURN_IF_ERROR(store_->AwaitFiles(Holders::kCaughtUp));
   if (world_.IsDead(process_)) return {};
   if (pools_lost == world_.pools_lost() &&
       !world_.MajoritiesHold(FileOfTable(table), store_->statistics().epoch))
     tables_.lacking().insert(table);
+  return {};
+}
+
+Status Primary::WriteToRegion(uint64_t table) {
+  HL_ASSIGN_OR_RETURN(const FileId file, store_->Create(NameOfTable(table)));
+  HL_ASSIGN_OR_RETURN(const AppendTicket written, store_->Append(file, BytesOfTable(table)));
+  HL_RETURN_IF_ERROR(store_->Await(written));
+  store_->Finish(file);
+  return {};
+}
+
+Status Primary::WriteTable(History& history, const WriterOptions& options) {
+  const uint64_t table = tables_.Write(host_);
+  HL_RETURN_IF_ERROR(options.leave ? WriteToRegion(table) : ListTable(table));
+  if (world_.IsDead(process_)) return {};
   tables_.named().insert(table);
   HL_RETURN_IF_ERROR(Append(history, {NamingOf(table)}));
   live_.insert(table);
-  if (live_.size() <= kMostTables || world_.IsDead(process_)) return {};
+  const size_t most = options.leave ? kMostInRegion : kMostTables;
+  if (live_.size() <= most || world_.IsDead(process_)) return {};
   const auto given_up = std::next(live_.begin(), static_cast<ptrdiff_t>(Choose(live_.size())));
   const uint64_t former = *given_up;
   HL_RETURN_IF_ERROR(Append(history, {GivingUpOf(former)}));

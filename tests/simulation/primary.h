@@ -22,6 +22,8 @@ inline constexpr char kLog[] = "f", kCurrent[] = "CURRENT", kScratch[] = "1.dbtm
 struct WriterOptions {
   uint64_t most_padding = 0;  // bytes that make pieces longer
   uint64_t at_once = 1;       // appends that wait together
+  // Tables are written to the region, as logs are, and leave it when it fills.
+  bool leave = false;
 };
 
 // A thread of its own appends until an append finds the group fenced or the primary ends.
@@ -62,7 +64,9 @@ class Primary {
   // Replaces the small file as a whole.
   Status ReplaceCurrent(History& history);
   // Writes a table, and names it once the replicas have it. May give up another one then.
-  Status WriteTable(History& history);
+  Status WriteTable(History& history, const WriterOptions& options);
+  Status ListTable(uint64_t table);
+  Status WriteToRegion(uint64_t table);
 
   const World& world_;
   const size_t host_;

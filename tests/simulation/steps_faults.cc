@@ -105,9 +105,11 @@ void Steps::DamageOne() {
 }
 
 void Steps::DamageTable() {
-  if (!Settled() || tables_.named().empty()) return;
+  if (!Settled()) return;
+  const std::set<uint64_t> whole = HeldByAll();
+  if (whole.empty()) return;
   const int replica = AnyReplica();
-  const WholeFile file = FileOfTable(AnyOf(tables_.named()));
+  const WholeFile file = FileOfTable(AnyOf(whole));
   Say("the disk of replica " + std::to_string(replica) + " changes " + file.name);
   world_.DamageFile(replica, file);
   if (sets_.All().size() > 1 && Below(2) == 0) {

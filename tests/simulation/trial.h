@@ -85,7 +85,10 @@ class Trial {
   // As the plugin takes a directory: each table that the log names has to be there, or with a
   // replica.
   TakeRequest RequestOf(size_t host);
-  static std::set<uint64_t> NamedIn(const GroupFiles& group);
+  // The tables that the log names and that have to be in the directory or with a replica.
+  static std::set<uint64_t> NeededIn(const GroupFiles& group);
+  // The bytes of a table, from the lane in which it is.
+  static Result<std::string> ReadTable(Store& store, uint64_t table, const FileInfo& file);
   // The directory gets the tables that it lacks, and tables that are not named are removed.
   Status BringTables(Store& store, size_t host, const std::set<uint64_t>& live,
                      const std::vector<FileInfo>& files);
@@ -107,8 +110,11 @@ class Trial {
   bool Holds(const ReplicaList& list);
   // Whether the group is known, and each of its replicas is up and holds what the others do.
   bool Settled();
-  // The tables that the log may name, as far as each replica holds them.
+  // The tables that the log may name, as far as each replica holds them as whole files.
   std::set<uint64_t> HeldByAll() const;
+  // Whether each replica holds each table that the log may name, in its region or as a whole file.
+  bool HoldAllTables();
+  std::set<std::string> NamesInRegion(int replica);
   void CheckTables();
   void CheckPromises();
   // Somebody opens the group by replicas that it no longer has, or never had.
@@ -131,7 +137,7 @@ class Trial {
   std::string wrong_;
 
  private:
-  void ChooseOptions();
+  void ChooseOptions(uint64_t seed);
 };
 
 }  // namespace hyperloop::simulation

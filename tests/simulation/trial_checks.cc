@@ -95,7 +95,30 @@ uint64_t Trial::Recorded(int replica) {
 
 bool Trial::Settled() {
   const std::set<int> all = sets_.All();
-  return sets_.known() && Holds({{all.begin(), all.end()}}) && HeldByAll() == tables_.named();
+  return sets_.known() && Holds({{all.begin(), all.end()}}) && HoldAllTables();
+}
+
+bool Trial::HoldAllTables() {
+  if (!writer_.leave) return HeldByAll() == tables_.named();
+  return std::ranges::all_of(sets_.All(), [this](int each) {
+    const std::set<WholeFile> files = world_.FilesOfReplica(each);
+    const std::set<std::string> in_region = NamesInRegion(each);
+    return std::ranges::all_of(tables_.named(), [&](uint64_t table) {
+      return files.contains(FileOfTable(table)) || in_region.contains(NameOfTable(table));
+    });
+  });
+}
+
+std::set<std::string> Trial::NamesInRegion(int replica) {
+  std::set<std::string> names;
+  test::EmbeddedReplica::Durable left = world_.Left(replica);
+  const Result<RegionInfo> info = ParseSuperblock(left.region, left.region.size());
+  if (!info.ok() || !Redo(left.region, *info).ok()) return names;
+  const Result<FileTable> table = FileTable::Load(left.region, *info);
+  if (!table.ok()) return names;
+  for (const FileInfo& file : table->List())
+    if (file.lane == Lane::kLog) names.insert(file.name);
+  return names;
 }
 
 std::set<uint64_t> Trial::HeldByAll() const {

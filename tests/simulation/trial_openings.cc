@@ -1,3 +1,4 @@
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -8,7 +9,8 @@
 namespace hyperloop::simulation {
 namespace {
 
-constexpr size_t kMostCurrent = 32;               // bytes
+constexpr size_t kMostCurrent = 32;  // bytes
+constexpr uint64_t kRunsPerLeaving = 8, kLeavingRun = 6;
 constexpr std::chrono::seconds kLeastSilence{3};  // heartbeat_timeout may not be shorter
 
 }  // namespace
@@ -18,7 +20,7 @@ Trial::Trial(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log)
       log_(std::move(log)),
       world_(folder, random_, log_),
       sets_(world_.first_count()) {
-  ChooseOptions();
+  ChooseOptions(seed);
 }
 
 std::string Trial::AnyHost() {
@@ -36,7 +38,9 @@ void Trial::Wrong(const std::string& what) {
   if (wrong_.empty()) wrong_ = what;
 }
 
-void Trial::ChooseOptions() {
+// No number of the generator says whether tables leave the region, so that the other runs are what
+// they were.
+void Trial::ChooseOptions(uint64_t seed) {
   StoreOptions& options = world_.options();
   options.datapath = Below(3) == 0 ? Datapath::kFanout : Datapath::kOffload;
   // A replica's processor flushes by the medium.
@@ -48,6 +52,8 @@ void Trial::ChooseOptions() {
   if (continues_) options.on_replica_failure = OnReplicaFailure::kContinue;
   if (continues_ && Below(2) == 0) options.heartbeat_timeout = kLeastSilence * (1 + Below(3));
   writer_ = {Below(2) == 0 ? Below(2000) : Below(200), 1 + Below(8)};
+  writer_.leave = seed % kRunsPerLeaving == kLeavingRun;
+  if (writer_.leave) writer_.most_padding %= 200;  // so that there is room for tables
 }
 
 std::unique_ptr<Primary> Trial::Open(size_t host, const Opening& opening) {
@@ -106,7 +112,7 @@ Result<std::string> Trial::ReadCurrent(Store& store) {
 TakeRequest Trial::RequestOf(size_t host) {
   TakeRequest request{"/database", pairing_.group.empty(), pairing_};
   request.judge = [this, host](const GroupFiles& group) -> Status {
-    for (const uint64_t table : NamedIn(group)) {
+    for (const uint64_t table : NeededIn(group)) {
       if (tables_.directory(host).contains(table) || group.Held(FileOfTable(table))) continue;
       return Unavailable("no replica within reach holds " + NameOfTable(table));
     }
@@ -115,45 +121,71 @@ TakeRequest Trial::RequestOf(size_t host) {
   request.read_local = [this, host](const std::string& name, uint64_t offset, std::span<char> out) {
     return tables_.Read(host, name, offset, out);
   };
+  if (!writer_.leave) return request;
+  request.settle = [this, host](const std::string& name) -> Result<WholeFile> {
+    for (const uint64_t table : tables_.directory(host))
+      if (NameOfTable(table) == name) return FileOfTable(table);
+    return NotFound(name + " is gone");
+  };
   return request;
 }
 
-std::set<uint64_t> Trial::NamedIn(const GroupFiles& group) {
+std::set<uint64_t> Trial::NeededIn(const GroupFiles& group) {
   std::string content;
+  std::set<std::string> in_region;
   for (const FileInfo& file : group.Files()) {
+    if (file.lane == Lane::kLog) in_region.insert(file.name);
     if (file.name != kLog) continue;
     content.resize(file.size);
     MustBeOk(group.Read(file.id, 0, content).status());
   }
-  return TablesNamedBy(content);
+  std::set<uint64_t> needed = TablesNamedBy(content);
+  std::erase_if(needed, [&](uint64_t table) { return in_region.contains(NameOfTable(table)); });
+  return needed;
+}
+
+Result<std::string> Trial::ReadTable(Store& store, uint64_t table, const FileInfo& file) {
+  std::string bytes;
+  if (file.lane == Lane::kLog) {
+    bytes.resize(file.size);
+    HL_RETURN_IF_ERROR(store.Read(file.id, 0, bytes).status());
+    return bytes;
+  }
+  const auto sink = [&bytes](std::span<const char> piece) {
+    bytes.append(piece.begin(), piece.end());
+    return Status();
+  };
+  Status fetched = store.Fetch(FileOfTable(table), sink);
+  if (fetched.code() == Code::kCorruption) {  // another call tries other replicas
+    bytes.clear();
+    fetched = store.Fetch(FileOfTable(table), sink);
+  }
+  HL_RETURN_IF_ERROR(fetched);
+  return bytes;
 }
 
 Status Trial::BringTables(Store& store, size_t host, const std::set<uint64_t>& live,
                           const std::vector<FileInfo>& files) {
   const uint64_t process = Scheduler::Process();
-  std::set<std::string> listed;
+  std::map<std::string, FileInfo> listed;
   for (const FileInfo& file : files)
-    if (file.lane == Lane::kBulk) listed.insert(file.name);
+    if (file.lane == Lane::kBulk || file.name.ends_with(".sst")) listed[file.name] = file;
   for (const uint64_t table : live) {
-    const std::string name = NameOfTable(table);
-    if (listed.erase(name) == 0) Wrong("the group does not list " + name + ", which it names");
-    if (tables_.directory(host).contains(table)) continue;
-    std::string bytes;
-    const auto sink = [&bytes](std::span<const char> piece) {
-      bytes.append(piece.begin(), piece.end());
-      return Status();
-    };
-    Status fetched = store.Fetch(FileOfTable(table), sink);
-    if (fetched.code() == Code::kCorruption) {  // another call tries other replicas
-      bytes.clear();
-      fetched = store.Fetch(FileOfTable(table), sink);
+    const auto found = listed.extract(NameOfTable(table));
+    if (found.empty()) {
+      Wrong("the group does not list " + NameOfTable(table) + ", which it names");
+      continue;
     }
-    HL_RETURN_IF_ERROR(fetched);
-    if (world_.IsDead(process)) return Unavailable("this process is dead");
-    if (bytes != BytesOfTable(table)) Wrong(name + " came from a replica with other bytes");
-    tables_.directory(host).insert(table);
+    const FileInfo& file = found.mapped();
+    if (!tables_.directory(host).contains(table)) {
+      HL_ASSIGN_OR_RETURN(const std::string bytes, ReadTable(store, table, file));
+      if (world_.IsDead(process)) return Unavailable("this process is dead");
+      if (bytes != BytesOfTable(table)) Wrong(file.name + " came with other bytes");
+      tables_.directory(host).insert(table);
+    }
+    if (file.lane == Lane::kLog) store.Finish(file.id);
   }
-  for (const std::string& name : listed) HL_RETURN_IF_ERROR(store.Remove(name));
+  for (const auto& [name, file] : listed) HL_RETURN_IF_ERROR(store.Remove(name));
   if (world_.IsDead(process)) return Unavailable("this process is dead");
   tables_.directory(host) = tables_.named() = live;
   return {};

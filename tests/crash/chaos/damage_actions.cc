@@ -314,15 +314,8 @@ void FullDisk(World& world) {
 void FullDataArea(World& world) {
   world.progress().archive.store(Archive::kKept);
   if (!world.StartWriting(20 + world.Random(100))) return;
-  const int many = 1 + static_cast<int>(world.Random(12));
-  const auto left = [&] {
-    constexpr std::string_view kLeft = "left the group's data area";
-    const std::string log = ReadFile(world.directory() + "/LOG");
-    int count = 0;
-    for (size_t at = log.find(kLeft); at != std::string::npos; at = log.find(kLeft, at + 1))
-      ++count;
-    return count;
-  };
+  const size_t many = 1 + world.Random(12);
+  const auto left = [&] { return world.TimesLogged("left the group's data area"); };
   if (!Eventually([&] { return left() >= many || !world.writer().running(); }))
     world.Fail("no log leaves the data area");
   if (world.Coin()) {
@@ -388,8 +381,9 @@ void FullDiskOfReplica(World& world) {
   uint64_t looks = 0;
   const auto lives_on = [&] {
     if (++looks % 50 != 0 || !named_in(world.Log())) return false;  // the log is long
-    if (!made) made = world.MemtablesMade();
-    return world.MemtablesMade() > *made + kMoreThanWait;
+    const size_t made_now = world.TimesLogged("New memtable created");
+    if (!made) made = made_now;
+    return made_now > *made + kMoreThanWait;
   };
   bool goes_on = false;
   Eventually([&] {

@@ -275,12 +275,11 @@ std::string World::Log() const {
   return text;
 }
 
-size_t World::MemtablesMade() const {
-  constexpr std::string_view kMade = "New memtable created";
+size_t World::TimesLogged(std::string_view words) const {
   const std::string log = Log();
-  size_t made = 0;
-  for (size_t at = log.find(kMade); at != log.npos; at = log.find(kMade, at + 1)) ++made;
-  return made;
+  size_t times = 0;
+  for (size_t at = log.find(words); at != log.npos; at = log.find(words, at + 1)) ++times;
+  return times;
 }
 
 StoreOptions World::Options() const {

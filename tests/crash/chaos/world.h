@@ -105,8 +105,8 @@ class World {
   uint64_t UsedOfDisk() const;
   // What the RocksDB of the service has logged since it was last opened.
   std::string Log() const;
-  // So many memtables that log names.
-  size_t MemtablesMade() const;
+  // How often that log has these words.
+  size_t TimesLogged(std::string_view words) const;
 
   // --- parts of the group ---
   void StartRnicd();
