@@ -1,6 +1,7 @@
 #include "primary/absent_watch.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "hyperloop/core/text.h"
@@ -234,8 +235,30 @@ Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t gen
     if (try_way_ == nullptr) return {};
     host = absent->before->host;
   }
-  return try_way_(host).WithContext(
+  return TryWithin(host).WithContext(
       Text("replica ", replica.address, " cannot be reached by RDMA from the primary"));
+}
+
+Status AbsentWatch::TryWithin(const std::string& host) {
+  using std::chrono::milliseconds;
+  const auto ended = [&](milliseconds within) {
+    return way_.wait_for(within) == std::future_status::ready;
+  };
+  const auto now = Clock::now();
+  if (way_.valid() && now - way_asked_ > kFirstPause && ended(milliseconds(0))) way_ = {};
+  if (!way_.valid()) {
+    try {
+      way_ = std::async(std::launch::async, try_way_, host);  // with the signal mask of this thread
+    } catch (const std::system_error& error) {
+      return Unavailable(Text("no thread can be made: ", error.what()));
+    }
+    way_host_ = host;
+    (void)ended(kAnswer);
+  }
+  if (way_host_ != host) return Busy("the way to another replica is tried");
+  way_asked_ = now;
+  if (!ended(milliseconds(0))) return Busy("the way is still tried");
+  return way_.get();
 }
 
 std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,8 @@ class AbsentWatch {
     std::chrono::milliseconds heartbeat_timeout{0};
     FailureRules rules = {};
     // Whether the RNIC of a host, as its Hello calls it, can be reached from here. A replica of
-    // which it cannot is not taken in. Null: it is not asked.
+    // which it cannot is not taken in. It is called on a thread of its own, one call at a time.
+    // Null: it is not asked.
     std::function<Status(const std::string& host)> try_way = nullptr;
   };
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
@@ -95,6 +97,9 @@ class AbsentWatch {
   Status CheckMembersAnswer();
   // Whether the way to the replica works.
   Status TryWayTo(const Configuration::Replica& replica, uint64_t generation);
+  // As Options::try_way, but waits a second at most. kBusy: a try is not over; its outcome counts
+  // for the next call.
+  Status TryWithin(const std::string& host);
   Result<control::HelloReplyT> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
   // To be called when a ready_until has changed.
@@ -121,6 +126,9 @@ class AbsentWatch {
   std::map<std::string, uint64_t> proposals_;
   MemberSilence silence_;
   uint64_t silence_generation_ = 0;  // of the rounds that silence_ has seen
+  std::future<Status> way_;  // of the try that nobody has learnt the outcome of; its end waits
+  std::string way_host_;
+  Clock::time_point way_asked_{};  // when somebody wanted to know it last
 
   PeriodicThread thread_;  // last: it uses the members above
 };

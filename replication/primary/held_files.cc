@@ -74,6 +74,13 @@ bool HeldFiles::FewHold(const WholeFile& file) {
   return 2 * holders < replicas_.size();
 }
 
+std::string HeldFiles::Unanswered() const {
+  std::string why;
+  for (const Replica& each : replicas_)
+    if (!each.error.ok()) why += (why.empty() ? "" : ", ") + each.error.message();
+  return why;
+}
+
 Status HeldFiles::NobodyHolds(const WholeFile& file) const {
   const std::string nobody = "no replica within reach holds \"" + file.name + "\"";
   for (const Replica& each : replicas_)

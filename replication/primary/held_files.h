@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hyperloop/core/status.h"
@@ -31,6 +32,8 @@ class HeldFiles {
   // Whether fewer than half of all replicas are known to hold `file`. Asks those that have not
   // answered.
   bool FewHold(const WholeFile& file);
+  // Why replicas that were asked did not answer, for a message; empty: all that were asked did.
+  std::string Unanswered() const;
   // Gives `sink` the file's bytes in order. kNotFound: all replicas have answered, and none holds
   // the file. kUnavailable: no replica that has answered holds it, and at least one has not
   // answered. kCorruption: the bytes that `sink` got are not the file's; another call tries other

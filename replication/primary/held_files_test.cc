@@ -128,6 +128,8 @@ TEST_F(HeldFilesTest, HalfOfTheReplicasAreNotFew) {
   EXPECT_TRUE(of_three.FewHold(table)) << "what does not answer holds nothing";
   EXPECT_TRUE(of_three.FewHold(table));
   EXPECT_EQ(third.dials, 1);
+  EXPECT_EQ(of_three.Unanswered(), "nobody answers");
+  EXPECT_EQ(held.Unanswered(), "");
 }
 
 TEST_F(HeldFilesTest, AReplicaThatDoesNotAnswerIsNotAskedForEachFile) {

@@ -158,8 +158,11 @@ void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_
   absent_watch_->Failed(joiner.address());
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
   if (joiner.address() == announced_ && !own_fault) taken_back_ = announced_;
-  Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in: ", why.message(),
-                            "; it is tried again after a pause, and an open waits longer for it"));
+  Say(LogLevel::kWarn,
+      Text(joiner.name(), " could not be taken in: ", why.message(),
+           taken_back_ == joiner.address()
+               ? "; its addition is taken back; hyperloopctl add proposes it again"
+               : "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
   NoteSilence(Clock::now());
 }

@@ -221,8 +221,17 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   const bool removes = !options_.remove_replica.empty() &&
                        plan.recorded.Has(options_.remove_replica) &&
                        !plan.configuration.Has(options_.remove_replica);
-  const auto scarce = [&](const WholeFile& file) { return removes && held.FewHold(file); };
-  return request.judge(ImageFiles(image, info, std::move(table), holds, scarce));
+  bool few = false;
+  const auto scarce = [&](const WholeFile& file) {
+    const bool found = removes && held.FewHold(file);
+    few = few || found;
+    return found;
+  };
+  const Status judged = request.judge(ImageFiles(image, info, std::move(table), holds, scarce));
+  const std::string unanswered = few ? held.Unanswered() : "";
+  if (judged.ok() || unanswered.empty()) return judged;
+  return {judged.code(),
+          Text(judged.message(), "; could not be asked which files it holds: ", unanswered)};
 }
 
 Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,

@@ -279,5 +279,22 @@ TEST_F(SessionOutageTest, RefusedJudgementLeavesThePrimaryServing) {
   }
 }
 
+// These replicas take no files, so nobody knows which they hold.
+TEST_F(SessionOutageTest, ARefusedRemovalNamesTheReplicasThatCouldNotBeAsked) {
+  ASSERT_OK(Serving(Options())->Close());
+  remove_replica_ = AddressOf(2);
+  listed_ = 2;
+  TakeRequest request = Request();
+  request.judge = [](const GroupFiles& files) -> Status {
+    return files.Scarce({"000007.sst", 1, 1}) ? InvalidArgument("too few hold it") : Status();
+  };
+  EXPECT_THAT(Refusal(Options(), request).message(),
+              testing::AllOf(HasSubstr("too few hold it; could not be asked which files it holds"),
+                             HasSubstr(AddressOf(0)), HasSubstr(AddressOf(1))));
+  remove_replica_.clear();
+  listed_ = 3;
+  ASSERT_NE(Taken(), nullptr);
+}
+
 }  // namespace
 }  // namespace hyperloop::test

@@ -84,8 +84,37 @@ TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
   EXPECT_TRUE(Eventually(ready));
 }
 
-// A call after an error of the group tries to bring it back; calls right after that one fail at
-// once.
+// Else a replica with a dead RNIC would hide that a member is silent.
+TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
+  ASSERT_OK(Taken()->Close());
+  const control::HelloReplyT hello = Hello(0);
+  Configuration configuration;
+  configuration.epoch = hello.installed_epoch;
+  for (size_t i = 0; i < 3; ++i) {
+    (i < 2 ? configuration.replicas : configuration.absent)
+        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
+  }
+  std::atomic<bool> lasts{true};
+  std::atomic<int> tries{0};
+  AbsentWatch::Options options;
+  options.try_way = [&](const std::string&) {
+    ++tries;
+    lasts.wait(true);
+    return Status();
+  };
+  AbsentWatch watch(control::Trust(), options, log_, -1);
+  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  EXPECT_TRUE(Eventually([&] { return tries == 1; }));
+  StandStill(1);
+  EXPECT_TRUE(Eventually([&] { return log_->Has(AddressOf(1) + " is suspected"); }));
+  EXPECT_FALSE(watch.any_ready());
+  EXPECT_EQ(tries, 1) << "one is under way";
+  GoOn(1);
+  lasts = false;
+  lasts.notify_all();
+  EXPECT_TRUE(Eventually([&] { return watch.any_ready(); }));
+}
+
 // With on_replica_failure=block, too: the group has worked without it.
 TEST_F(SessionRecoverTest, AnAdditionThatDoesNotComeAboutIsTakenBack) {
   listed_ = 2;
@@ -102,6 +131,7 @@ TEST_F(SessionRecoverTest, AnAdditionThatDoesNotComeAboutIsTakenBack) {
     return Hello(0).absent_replicas.size() == 1;
   }));
   EXPECT_TRUE(Eventually([&] { return log_->Has("is not of the group, as before"); }));
+  EXPECT_TRUE(log_->Has("its addition is taken back"));
   EXPECT_THAT(Hello(0).absent_replicas, testing::IsEmpty());
   EXPECT_THAT(Hello(0).installed_replicas, testing::ElementsAre(AddressOf(0), AddressOf(1)));
   EXPECT_EQ(Hello(1).installed_epoch, Hello(0).installed_epoch);
@@ -168,6 +198,8 @@ TEST_F(SessionRecoverTest, AnAddedReplicaThatNeverComesIsRemovedByAnOpening) {
   EXPECT_TRUE(Hello(0).absent_replicas.empty());
 }
 
+// A call after an error of the group tries to bring it back; calls right after that one fail at
+// once.
 TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(2));
   ASSERT_NE(store, nullptr);
