@@ -107,6 +107,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["left_out_why"] = status.absences;
   json["file_damage"] = status.file_damage;
   json["file_refusal"] = status.file_refusal;
+  json["primary_file_damage"] = status.owner_damage;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -170,6 +171,8 @@ void PrintText(const Look& look, const Look& first) {
               look.owner_lives  ? "alive"
               : status.released ? "closed"
                                 : silent.c_str());
+  if (!status.owner_damage.empty())
+    std::printf("  DAMAGED: %s\n", Shown(status.owner_damage).c_str());
   for (size_t i = 0; i < status.absent.size(); ++i) {
     const std::string& why = status.absences[i];
     std::printf("  SHRUNKEN: goes on without %s until it is back%s\n",

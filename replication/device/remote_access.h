@@ -41,7 +41,7 @@ class RemoteAccess {
   // kUnavailable: the node's queue or the device is gone.
   Status Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out);
   Status Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
-  // Starts to write `in`, at most 8 B, and returns; the next call learns whether it arrived. kBusy:
+  // Starts to write `in`, at most 1 KiB, and returns; the next call learns whether it arrived. kBusy:
   // another call, or a write that an earlier call started, is under way; nothing was started.
   Status StartWrite(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
   // Makes earlier writes durable there, by a READ behind them.
@@ -49,7 +49,7 @@ class RemoteAccess {
 
  private:
   static constexpr uint32_t kBounce = 256u << 10;
-  static constexpr uint32_t kMaxStarted = 8;
+  static constexpr uint32_t kMaxStarted = 1024;
 
   RemoteAccess(rnic::Device& device, std::chrono::nanoseconds timeout)
       : device_(device), timeout_(timeout) {}

@@ -113,6 +113,7 @@ class BytesView : public NodeView {
       status->owner_name = ReadOwnerName(page);
       status->file_damage = ReadFileDamage(page);
       status->file_refusal = ReadFileRefusal(page);
+      status->owner_damage = ReadOwnerDamage(page);
     }
     if (absences != nullptr) *absences = ReadAbsences(page);
     Result<NodeState> state = ReadNodeState(page);

@@ -195,6 +195,16 @@ void WriteFileRefusal(std::span<std::byte> page, std::string_view text) {
   WriteText(page.subspan(kFileRefusalOffset, kFileRefusalSize), text);
 }
 
+OwnerDamage EncodeOwnerDamage(std::string_view text) {
+  OwnerDamage bytes;
+  WriteText(bytes, text);
+  return bytes;
+}
+
+std::string ReadOwnerDamage(std::span<const std::byte> page) {
+  return ReadText(page.subspan(kOwnerDamageOffset, kOwnerDamageSize));
+}
+
 std::string ReadAbsences(std::span<const std::byte> page) {
   return ReadText(page.subspan(kAbsencesOffset, kAbsencesSize));
 }

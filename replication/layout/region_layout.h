@@ -333,6 +333,8 @@ inline constexpr uint64_t kNodePageSize = 16384;
 inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
 // 8 B, RDMA-written by the primary; not under any CRC.
 inline constexpr uint64_t kHeartbeatOffset = 8192;
+// The owner may write these bytes, which begin with the heartbeat word.
+inline constexpr uint64_t kOwnerBytes = 4096;
 inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 
@@ -384,5 +386,12 @@ inline constexpr uint64_t kFileRefusalSize = 1024;
 static_assert(kFileRefusalOffset + kFileRefusalSize <= kNodePageSize);
 std::string ReadFileRefusal(std::span<const std::byte> page);
 void WriteFileRefusal(std::span<std::byte> page, std::string_view text);
+// Which of the owner's own files wait to be mended, likewise; RDMA-written by the owner.
+inline constexpr uint64_t kOwnerDamageOffset = kHeartbeatOffset + 1024;
+inline constexpr uint64_t kOwnerDamageSize = 1024;
+static_assert(kOwnerDamageOffset + kOwnerDamageSize <= kHeartbeatOffset + kOwnerBytes);
+using OwnerDamage = std::array<std::byte, kOwnerDamageSize>;
+OwnerDamage EncodeOwnerDamage(std::string_view text);
+std::string ReadOwnerDamage(std::span<const std::byte> page);
 
 }  // namespace hyperloop

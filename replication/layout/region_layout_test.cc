@@ -378,9 +378,13 @@ TEST(NodePage, TextsForPeopleLeaveEachOtherAndTheStateAlone) {
   WriteFileRefusal(page, std::string(2 * kFileRefusalSize, 'r'));
   EXPECT_EQ(ReadAbsences(page), "absent");
   EXPECT_EQ(ReadFileRefusal(page), std::string(kFileRefusalSize - 1, 'r')) << "cut";
+  const OwnerDamage damage = EncodeOwnerDamage(std::string(2 * kOwnerDamageSize, 'o'));
+  std::ranges::copy(damage, page.begin() + kOwnerDamageOffset);
+  EXPECT_EQ(ReadOwnerDamage(page), std::string(kOwnerDamageSize - 1, 'o')) << "cut";
   WriteFileDamage(page, "");
   EXPECT_EQ(ReadFileDamage(page), "");
   EXPECT_EQ(ReadOwnerName(page), "owner");
+  EXPECT_EQ(ReadNodeState(page)->node, state.node);
 }
 
 }  // namespace

@@ -125,6 +125,8 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) listed[file.name] = file;
     if (listed == listed_) return;
     listed_ = std::move(listed);
+    if (std::erase_if(damaged_, [&](const auto& each) { return !IsListedLocked(each.first); }) != 0)
+      TellDamageLocked();
     for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
   moved_.notify_all();
@@ -566,7 +568,10 @@ std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
 // A file that is gone is not mended: RocksDB may have deleted it, and the list not changed yet.
 Status BulkLane::Mend(const WholeFile& file) {
   HL_ASSIGN_OR_RETURN(const bool sound, IsLocalSound(file));
-  if (sound) return {};
+  if (sound) {
+    NoteDamage(file, {});
+    return {};
+  }
   std::vector<BulkConnect> holders = HoldersOf(file);
   const size_t tries = holders.size();
   HeldFiles held(std::move(holders));
@@ -584,7 +589,8 @@ Status BulkLane::Mend(const WholeFile& file) {
   if (!mended.ok() && ends_) return mended;
   const std::string text =
       Text("the primary's own file ", file.name, " (", file.size, " B) is damaged");
-  if (log_ != nullptr && (mended.ok() || told_.insert(file).second)) {
+  const bool is_new = NoteDamage(file, mended);
+  if (log_ != nullptr && (mended.ok() || is_new)) {
     log_->Write(LogLevel::kError,
                 mended.ok() ? Text(text,
                                    "; it was set aside, and a replica's sound bytes took its "
@@ -593,6 +599,29 @@ Status BulkLane::Mend(const WholeFile& file) {
                             : Text(text, ", and cannot be mended: ", mended.message()));
   }
   return mended.ok() ? Status() : Corruption(Text(text, "; ", mended.message()));
+}
+
+bool BulkLane::NoteDamage(const WholeFile& file, const Status& why) {
+  const std::lock_guard lock(mutex_);
+  const bool waits = !why.ok() && IsListedLocked(file);
+  const bool is_new =
+      waits ? damaged_.insert_or_assign(file, why.message()).second : damaged_.erase(file) != 0;
+  if (waits || is_new) TellDamageLocked();
+  return is_new;
+}
+
+void BulkLane::TellDamageLocked() const {
+  if (options_.tell_damage == nullptr) return;
+  if (damaged_.empty()) return options_.tell_damage("");
+  const auto& [file, why] = *damaged_.begin();
+  options_.tell_damage(
+      Text("files of the primary that are damaged and wait to be mended: ", damaged_.size(),
+           "; the first is ", file.name, " (", file.size, " B): ", why));
+}
+
+size_t BulkLane::damaged() const {
+  const std::lock_guard lock(mutex_);
+  return damaged_.size();
 }
 
 Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& step) {

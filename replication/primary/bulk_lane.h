@@ -65,6 +65,9 @@ class BulkLane {
     std::chrono::milliseconds scrub_tick{1000};    // between two calls of LocalScrub::Tick
     // As TakeRequest::mend_local; null: nothing is read again or mended.
     std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
+    // Is told how many local files wait to be mended, and the first of them, for people, each time
+    // that it may have changed; empty: none. Must not call the lane. May be null.
+    std::function<void(const std::string& damage)> tell_damage = nullptr;
   };
 
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
@@ -108,6 +111,8 @@ class BulkLane {
   // Makes the calls of Await that are under way fail.
   void Interrupt();
   uint64_t interrupts() const;  // how often Interrupt was called
+  // How many local files are known to be damaged, and could not be mended.
+  size_t damaged() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -181,6 +186,9 @@ class BulkLane {
   // Makes the local file sound if it is damaged. An error: it is not, or cannot be read now.
   // mend_mutex_ is held.
   Status Mend(const WholeFile& file);
+  // Notes whether the local file waits to be mended; ok: it does not. Returns whether that is new.
+  bool NoteDamage(const WholeFile& file, const Status& why);
+  void TellDamageLocked() const;
   Result<bool> IsLocalSound(const WholeFile& file) const;
   // How to reach the replicas that are known to hold the file.
   std::vector<BulkConnect> HoldersOf(const WholeFile& file);
@@ -219,7 +227,8 @@ class BulkLane {
   mutable std::mutex mutex_;
   std::condition_variable moved_;
   std::map<std::string, WholeFile> listed_;
-  std::map<std::string, WholeFile> leaving_;  // the region
+  std::map<std::string, WholeFile> leaving_;
+  std::map<WholeFile, std::string> damaged_;  // listed local files that wait to be mended, and why
   std::vector<WholeFile> first_;              // what was listed at the first SetTargets
   uint64_t generation_ = 0;
   size_t of_ = 0;  // how many replicas the group has
@@ -228,7 +237,6 @@ class BulkLane {
 
   std::atomic<bool> ends_{false};  // no more local files are checked or mended
   std::mutex mend_mutex_;          // held while a file is checked and mended; locked before mutex_
-  std::set<WholeFile> told_;       // which could not be mended, and the log says so; guarded by it
   LocalScrub scrub_;               // used by scrubber_ only
   std::unique_ptr<PeriodicThread> scrubber_;  // null: nothing is mended
 };

@@ -195,7 +195,12 @@ class BulkLaneTest : public ::testing::Test {
         BulkLane::Options{.piece = kPiece,
                           .list_again = list_again_,
                           .scrub_tick = scrub_tick_,
-                          .mend_local = mend_local_},
+                          .mend_local = mend_local_,
+                          .tell_damage =
+                              [this](const std::string& damage) {
+                                const std::lock_guard lock(mutex_);
+                                damage_ = damage;
+                              }},
         nullptr);
   }
   void Aim() {
@@ -302,11 +307,17 @@ class BulkLaneTest : public ::testing::Test {
     return local_[name];
   }
 
+  std::string Damage() {
+    const std::lock_guard lock(mutex_);
+    return damage_;
+  }
+
   milliseconds list_again_ = seconds(3600), scrub_tick_ = seconds(3600);
   std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
+  std::string damage_;   // as the lane told it last
   std::string endless_;  // reads of its end give more bytes until endless_until_
   std::chrono::steady_clock::time_point endless_until_{};
   Status read_failure_;                                           // of every local read
@@ -537,6 +548,25 @@ TEST_F(BulkLaneTest, WhatNoReplicaHoldsSoundIsNotMended) {
   EXPECT_THAT(AwaitRefusal("no replica within reach"),
               StatusIs(Code::kUnavailable, AllOf(HasSubstr("000007.sst"), HasSubstr("damaged"))));
   EXPECT_EQ(Local("000007.sst"), "otherwise");
+}
+
+TEST_F(BulkLaneTest, DamagedLocalFilesAreToldUntilTheyAreSoundOrNotListed) {
+  UseMending();
+  const WholeFile first = Make("000007.sst", "as listed"), second = Make("000008.sst", "too");
+  Make("000007.sst", "otherwise");
+  Make("000008.sst", "not");
+  List(first);
+  List(second);
+  Aim();
+  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 2; }));
+  EXPECT_THAT(Damage(), AllOf(HasSubstr("mended: 2; the first is 000007.sst (9 B)"),
+                              HasSubstr("no replica within reach holds it")));
+  Make("000007.sst", "as listed");
+  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 1; }));
+  EXPECT_THAT(Damage(), HasSubstr("mended: 1; the first is 000008.sst"));
+  Remove("000008.sst");
+  EXPECT_EQ(lane_->damaged(), 0u);
+  EXPECT_EQ(Damage(), "");
 }
 
 // Every replica holds the table, so that nothing is sent.

@@ -27,7 +27,8 @@ Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
 
 std::vector<Heartbeat::Member> Heartbeat::MembersOf(std::vector<Target> targets) {
   std::vector<Member> members;
-  for (Target& each : targets) members.push_back({std::move(each), false, Clock::now()});
+  for (Target& each : targets)
+    members.push_back({std::move(each), false, Clock::now(), false, false});
   return members;
 }
 
@@ -52,21 +53,41 @@ Heartbeat::Clock::time_point Heartbeat::all_heard() {
   return heard;
 }
 
+void Heartbeat::SetDamage(std::string_view text) {
+  const OwnerDamage damage = EncodeOwnerDamage(text);
+  const std::lock_guard lock(members_mutex_);
+  if (damage == damage_) return;
+  damage_ = damage;
+  for (Member& each : members_) each.told = false;
+}
+
+// The former owner's text goes, too.
+Status Heartbeat::StartLocked(Member& member) {
+  const Target& target = member.target;
+  if (target.access == nullptr) return Busy("the member's memory cannot be reached");
+  constexpr uint64_t kOffset = kOwnerDamageOffset - kHeartbeatOffset;
+  if (member.beaten && !member.told && target.word.size > kOffset) {
+    const Status started = target.access->StartWrite(target.word, kOffset, damage_);
+    member.told = started.ok();
+    return started;
+  }
+  const Status started =
+      target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
+  member.beaten = member.beaten || started.ok();
+  return started;
+}
+
 // A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
   const std::lock_guard lock(members_mutex_);
   word_ = NextHeartbeat(word_);
   for (Member& each : members_) {
-    const Target& target = each.target;
-    const Status started =
-        target.access == nullptr
-            ? Busy("the member's memory cannot be reached")
-            : target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
+    const Status started = StartLocked(each);
     each.missed = !started.ok();
     if (started.ok()) each.heard = Clock::now();
     if (each.missed) teller_.Wake();
     if (started.ok() || started.code() == Code::kBusy) continue;
-    if (!lost()) lost_name_ = target.name;
+    if (!lost()) lost_name_ = each.target.name;
     lost_.store(true, std::memory_order_relaxed);
   }
 }

@@ -1,6 +1,7 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
 // that others see that the owner lives without asking any replica's CPU. Before a member's
-// RemoteAccess is destroyed, SetTargets takes it away from the thread.
+// RemoteAccess is destroyed, SetTargets takes it away from the thread. Each member is also told of
+// the primary's own damaged files, by a write in the place of one beat.
 //
 // A primary lives even while its RNIC stands still. So as long as a write to a member is not
 // completed, another thread tells that member by messages.
@@ -12,8 +13,10 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "layout/region_layout.h"
 #include "primary/periodic_thread.h"
 #include "primary/replica_handle.h"
 
@@ -26,7 +29,7 @@ class Heartbeat {
   struct Target {
     // Outlives the heartbeat, or is first removed from the targets. Null: the word is out of reach.
     RemoteAccess* access = nullptr;
-    RemoteMemory word;
+    RemoteMemory word;  // the bytes that the owner may write, or the heartbeat word alone
     // Sends the member a message that its owner lives. Called on a thread that may wait, one call
     // at a time, perhaps once more after the target has been removed.
     std::function<void()> tell;
@@ -39,6 +42,8 @@ class Heartbeat {
   // Once this has returned, nothing is written to the former targets. It does not wait for the
   // network.
   void SetTargets(std::vector<Target> targets);
+  // What the members are told of damaged files, for people (ReadOwnerDamage); empty at first.
+  void SetDamage(std::string_view text);
   // Whether a target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // The name of the first such target; empty while lost() is false.
@@ -53,14 +58,19 @@ class Heartbeat {
     Target target;
     bool missed = false;        // the last beat's write could not begin
     Clock::time_point heard{};  // when a write began last, and all before had arrived
+    bool beaten = false;        // the word has been written
+    bool told = false;          // of damage_
   };
   static std::vector<Member> MembersOf(std::vector<Target> targets);
   void Beat();
+  // Starts one write to the member.
+  Status StartLocked(Member& member);
   void Tell();
 
   std::mutex members_mutex_;
   std::vector<Member> members_;  // guarded by members_mutex_
   std::string lost_name_;        // guarded by members_mutex_
+  OwnerDamage damage_{};         // guarded by members_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<bool> ending_{false};
   uint64_t word_ = 0;  // used by thread_ only

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "softrnic/embedded.h"
+#include "support/eventually.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
 #include "support/status_matchers.h"
@@ -120,6 +121,30 @@ TEST(Heartbeat, KnowsWhenAllMembersWereHeardLast) {
   EXPECT_LT(heartbeat.all_heard(), missed);
   heartbeat.SetTargets({{nullptr, {}, nullptr}});  // a word that is out of reach says nothing
   EXPECT_GE(heartbeat.all_heard(), missed);
+}
+
+// The text of a former owner goes.
+TEST(Heartbeat, MembersAreToldOfDamageBesideTheWord) {
+  BeatingMember member(true);
+  constexpr uint64_t kPlace = kOwnerDamageOffset - kHeartbeatOffset;
+  constexpr uint64_t kFormer = 0x6f;
+  const auto text_begins = [&] {
+    return std::atomic_ref(member.end.word(kPlace)).load(std::memory_order_relaxed);
+  };
+  member.end.word(kPlace) = kFormer;
+  Heartbeat::Target target = member.target();
+  target.word.size = kOwnerBytes;
+  Heartbeat heartbeat({target}, -1);
+  EXPECT_TRUE(test::Eventually([&] { return text_begins() == 0; }));
+  heartbeat.SetDamage("o");
+  EXPECT_TRUE(test::Eventually([&] { return text_begins() == kFormer; }));
+  heartbeat.SetTargets({});
+  member.end.word(kPlace) = 0;
+  heartbeat.SetTargets({target});
+  EXPECT_TRUE(test::Eventually([&] { return text_begins() == kFormer; }));
+  heartbeat.SetDamage("");
+  EXPECT_TRUE(test::Eventually([&] { return text_begins() == 0; }));
+  EXPECT_NE(member.end.word(0), 0u);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
   theirs.qpn = reply.qpn;
   HL_RETURN_IF_ERROR(access->qp().Connect(theirs).WithContext(name_));
   region_ = {reply.region_addr, reply.region_size, reply.region_rkey};
-  heartbeat_ = {reply.heartbeat_addr, sizeof(uint64_t), reply.heartbeat_rkey};
+  heartbeat_ = {reply.heartbeat_addr, kOwnerBytes, reply.heartbeat_rkey};
   remote_access_ = std::move(access);
   return {};
 }

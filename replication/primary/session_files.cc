@@ -30,6 +30,7 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   BulkLane::Options options;
   options.avoid_cpu = PinnedCpu(*device_);
   options.mend_local = request.mend_local;
+  options.tell_damage = [this](const std::string& damage) { heartbeat_->SetDamage(damage); };
   {
     const std::lock_guard lock(held_mutex_);
     held_ = std::make_unique<HeldFiles>(BulkConnections(), kPauseFactor * options_.ack_timeout);

@@ -70,6 +70,7 @@ std::string Session::MetricsPage(const std::string& group_id) const {
            {group});
   page.Add("hyperloop_primary_recoveries_total", recoveries_.load(std::memory_order_relaxed),
            {group});
+  page.Add("hyperloop_primary_damaged_files", bulk_ == nullptr ? 0 : bulk_->damaged(), {group});
   return page.Text();
 }
 

@@ -8,9 +8,6 @@
 namespace hyperloop {
 namespace {
 
-// The heartbeat's key covers this many bytes. They hold nothing but the heartbeat word.
-constexpr uint64_t kHeartbeatPage = 4096;
-
 // alive() is made for waiting loops, and checks the daemon only in some of its calls. So a caller
 // that needs to know once a second calls it many times.
 bool LooksAlive(const rnic::Device& device) {
@@ -121,7 +118,7 @@ Status RdmaService::OpenEpoch() {
   backing.fd_offset += kHeartbeatOffset;
   HL_ASSIGN_OR_RETURN(
       made.heartbeat,
-      made.pd->Register(pool_.node_page().data() + kHeartbeatOffset, kHeartbeatPage,
+      made.pd->Register(pool_.node_page().data() + kHeartbeatOffset, kOwnerBytes,
                         rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead, backing));
   HL_ASSIGN_OR_RETURN(made.cq, device_->CreateCq({.depth = 16}));
   epoch_ = std::move(made);

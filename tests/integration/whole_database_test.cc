@@ -163,6 +163,32 @@ TEST_F(WholeDatabaseTest, ADamagedTableOfThePrimaryIsMendedAndHoldsUpNoOther) {
   ExpectEveryReplicaHoldsAll(kKeys);
 }
 
+TEST_F(WholeDatabaseTest, StatusNamesADamagedTableOfThePrimaryUntilItIsSound) {
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys));
+  ASSERT_OK(database.db()->Flush({}));
+  fs::path table;
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") table = entry.path();
+  database.Close();
+  const std::string kept = cluster_.folder() + "/kept";
+  fs::copy(table, kept);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    cluster_.KillReplica(i);
+    fs::remove_all(FilesOfReplica(i));
+  }
+  ASSERT_OK(cluster_.Restart());
+  Damage(table);
+  ASSERT_OK(database.Open());
+  const auto status = [&] { return Ctl("status --dir " + cluster_.folder() + "/cluster").text; };
+  const std::string named =
+      "wait to be mended: 1; the first is " + table.filename().string() + " (";
+  EXPECT_TRUE(Eventually([&] { return status().find(named) != std::string::npos; }));
+  fs::copy(kept, table, fs::copy_options::overwrite_existing);
+  EXPECT_TRUE(Eventually([&] { return status().find("mended") == std::string::npos; }));
+}
+
 TEST_F(WholeDatabaseTest, ALostOrCutTableComesFromAReplica) {
   {
     TestDatabase database(cluster_.Options(), Directory());

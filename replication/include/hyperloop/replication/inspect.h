@@ -44,6 +44,9 @@ struct NodeStatus {
   std::string file_damage;
   // Why the replica takes no whole files, and since when; empty: it takes them.
   std::string file_refusal;
+  // How many of the owner's own whole files are damaged and wait to be mended, and the first of
+  // them, as it said last; empty: none.
+  std::string owner_damage;
 
   // The rest is empty until the region was formatted.
   bool formatted = false;

@@ -206,6 +206,8 @@ inline constexpr Info kTable[] = {
      "Calls that failed because the group was out of reach or fenced"},
     {"hyperloop_primary_recoveries_total", Type::kCounter, kPrimary, "group",
      "Times the group was brought back after it had failed, or a replica was taken in again"},
+    {"hyperloop_primary_damaged_files", Type::kGauge, kPrimary, "group",
+     "The primary's own SST and blob files that are known to be damaged and wait to be mended"},
 };
 inline constexpr size_t kRows = std::size(kTable);
 
