@@ -73,9 +73,6 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
   // Whether the directory was bound and not released, and nobody has it open now.
   bool IsUnclean(const std::string& directory) const;
-  // For how long readers of an unclean directory get what the group gave, or why it gave nothing,
-  // before it is asked again. To be called before the first of them reads.
-  void KeepNames(std::chrono::nanoseconds time) { keep_names_ = time; }
 
   // Whether the open database lets a file be created that is not in its directory: not a log or a
   // table in a directory that its options name.
@@ -269,7 +266,6 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const std::shared_ptr<InfoLog> log_;
   bool must_hold_database_ = false;
   NearFiles near_;
-  std::chrono::nanoseconds keep_names_ = std::chrono::seconds(5);
 
   // Guards overwritten_. It is held while a mended file is put in place, and locked after mutex_.
   mutable std::mutex overwritten_mutex_;

@@ -18,6 +18,10 @@ using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
+// For how long readers of an unclean directory get what the group gave, or why it gave nothing,
+// before it is asked again.
+constexpr std::chrono::seconds kKept{5};
+
 // A file whose bytes are in memory.
 class BytesFile final : public rocksdb::FSSequentialFile {
  public:
@@ -117,7 +121,7 @@ std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::N
   }
   auto asked = std::make_shared<const Result<Names>>(NamesOfGroup(directory));
   std::lock_guard<std::mutex> lock(mutex_);
-  names_of_group_[directory] = {asked, Clock::now() + keep_names_};
+  names_of_group_[directory] = {asked, Clock::now() + kKept};
   return asked;
 }
 
