@@ -388,9 +388,11 @@ constexpr Option kOptions[] = {
      GetText<&S::remove_replica>},
     {{"on_replica_failure", "one of block|continue", "block", "block, continue",
       "What a primary does when a replica fails: block, writes wait for it and then fail; "
-      "continue, once it was not heard of for a fifth of ack_timeout, the group goes on with the "
-      "others, if they are a majority of its replicas, and takes the replica in again when it is "
-      "back, while writes wait. A database then also opens without that replica."},
+      "continue, once it was not heard of for a fifth of ack_timeout, and for 0.8 s or, if that is "
+      "less, 0.2 s and 45 % of ack_timeout, the group goes on with the others, if they are a "
+      "majority of its replicas, and takes the replica in again when it is back, while writes "
+      "wait. "
+      "A database then also opens without that replica."},
      SetOnReplicaFailure,
      [](const S& o) {
        return std::string(o.on_replica_failure == OnReplicaFailure::kBlock ? "block" : "continue");

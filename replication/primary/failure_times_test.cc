@@ -44,6 +44,17 @@ TEST(FailureTimes, AWayDoesNotFailBeforeItWasTriedAgainOrTheOperationIsOver) {
   }
 }
 
+// As the help of on_replica_failure says.
+TEST(FailureTimes, AMemberIsLeftOutAfterAFifthOfAckTimeoutOrTheLeastTime) {
+  const auto absence = [](int ack) {
+    return FailureTimesOf(With(OnReplicaFailure::kContinue, milliseconds(ack))).absence;
+  };
+  EXPECT_EQ(absence(10000), milliseconds(2000));
+  EXPECT_EQ(absence(4000), milliseconds(800));
+  EXPECT_EQ(absence(2000), milliseconds(800));
+  EXPECT_EQ(absence(1000), milliseconds(650));
+}
+
 TEST(FailureTimes, WhereNobodyIsLeftOutACutIsWaitedForAsLongAsAnOperation) {
   EXPECT_EQ(FailureTimesOf(With(OnReplicaFailure::kBlock, milliseconds(10000))).silence,
             milliseconds(4500));
