@@ -85,9 +85,11 @@ Status CheckAgainstPrimary(const std::string& pool, const std::string& name, con
     unread->push_back(Text("the primary's pool: ", primary.status().message()));
     return {};
   }
-  const bool same_branch =
-      own.branch_epoch == 0 || (primary->configuration.epoch == own.configuration.epoch &&
-                                primary->configuration.owner == own.configuration.owner);
+  // A pool whose newest records are damaged does not say of which branch they are.
+  const NodeStatus::Recorded& last = primary->configuration;
+  const bool same_branch = last.epoch == 0 ? own.branch_epoch == 0
+                                           : last.branch_epoch == own.branch_epoch &&
+                                                 last.branch_owner == own.branch_owner;
   const bool same_group = primary->formatted && primary->group == own.group;
   if (!same_group || !same_branch || primary->acked_seq <= own.last_seq) return {};
   return Corruption(Text("the log of ", name, " ends at sequence ", own.last_seq,

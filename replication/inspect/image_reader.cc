@@ -93,6 +93,9 @@ NodeStatus::Recorded Describe(const Configuration& configuration) {
   NodeStatus::Recorded recorded;
   recorded.epoch = configuration.epoch;
   if (configuration.owner != kNilUuid) recorded.owner = FormatUuid(configuration.owner);
+  recorded.branch_epoch = configuration.branch.epoch;
+  if (configuration.branch.owner != kNilUuid)
+    recorded.branch_owner = FormatUuid(configuration.branch.owner);
   ListReplicas(configuration.replicas, &recorded.nodes, &recorded.replicas);
   for (const Configuration::Replica& replica : configuration.absent)
     recorded.absent.push_back(replica.address);

@@ -80,6 +80,7 @@ class BytesView : public NodeView {
       status.absences.push_back(known == absences.end() ? "" : known->second);
     }
     status.branch_epoch = state.installed.branch.epoch;
+    status.branch_owner = text(state.installed.branch.owner);
     status.media = MediaName(media());
     status.region_size = region_size();
     HL_ASSIGN_OR_RETURN(const RegionImage image, Image(with_data));

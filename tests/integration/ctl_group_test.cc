@@ -531,6 +531,24 @@ TEST_F(DeadGroupTest, ExportOfLessThanThePrimarysPoolProvesIsRefused) {
   EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
 }
 
+// What was acknowledged in a branch is not missing from what the branch gave up.
+TEST_F(DeadGroupTest, ExportOfWhatABranchGaveUpIsNotComparedWithTheBranchsPool) {
+  Revive();
+  for (const uint32_t i : {1u, 2u}) group_.KillReplica(i);
+  group_.Serve([&](StoreOptions& options) {
+    options.on_replica_failure = OnReplicaFailure::kContinue;
+    options.given_up = {group_.endpoint(1), group_.endpoint(2)};
+  });
+  for (const std::string name : {"000010.log", "000011.log"}) group_.Put(name, "of the branch");
+  group_.CloseStore();
+  group_.KillReplica(0);
+  fs::rename(group_.pool(0), group_.pool(0) + ".kept");
+  const std::string to = To("export");
+  const CtlRun exported = group_.Export(1, to);
+  EXPECT_EQ(exported.exit_status, 0) << exported.err;
+  group_.ExpectFiles(to);
+}
+
 TEST_F(DeadGroupTest, ExportNamesTheReplicasThatItCouldNotCompare) {
   fs::rename(group_.pool(2), group_.pool(2) + ".lost");
   const std::string to = To("export");

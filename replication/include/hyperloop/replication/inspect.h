@@ -38,7 +38,8 @@ struct NodeStatus {
   // The epoch with which its branch of the group's history began; 0: nobody was ever given up
   // without a majority.
   uint64_t branch_epoch = 0;
-  std::string media;  // "ram", "file", "pmem", …-emulated
+  std::string branch_owner;  // digest of the id of that epoch's owner, which makes it unique
+  std::string media;         // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
   // Which whole files the replica found damaged and set aside, and where; empty: none.
   std::string file_damage;
@@ -74,6 +75,8 @@ struct NodeStatus {
     std::vector<std::string> nodes;     // uuids of the replicas, in the order of the chain
     std::vector<std::string> replicas;  // their control endpoints
     std::vector<std::string> absent;    // those of the replicas that are left out
+    uint64_t branch_epoch = 0;          // as NodeStatus's
+    std::string branch_owner;
   };
   Recorded configuration;
 };
