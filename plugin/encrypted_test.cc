@@ -226,6 +226,23 @@ TEST_P(EncryptedTest, NoReplicaIsRemovedWhileTooFewHoldTheTables) {
   EXPECT_EQ(Get("table"), "1");
 }
 
+// The one that is left out may be the only one that has it.
+TEST_P(EncryptedTest, NoTableIsGivenUpWhileAReplicaWasNotAsked) {
+  Make();
+  const std::string table = LocalNames(".sst").at(0), bytes = ReadLocal(Path(table));
+  const auto file = Describe(*rocksdb::FileSystem::Default(), Path(table), table);
+  ASSERT_OK(file);
+  group_->LeaveOut("r3:7420");
+  stdfs::remove(Path(table));
+  const Status refused = Open(MakeOptions());
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused.ToString(),
+              AllOf(HasSubstr(table), HasSubstr("r3:7420"), HasSubstr("with a fresh pool")));
+  group_->Hold(*file, bytes);
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table"), "1");
+}
+
 // The end of an encrypted table says nothing. A table of zeros is told without a replica.
 TEST_P(EncryptedTest, ReplicasAreNotAskedForTablesThatAreThere) {
   Make();

@@ -220,7 +220,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // As TakeRequest::mend_local.
   Status MendLocal(const std::string& directory, const WholeFile& file,
                    const FetchWhole& fetch) const;
-  Status FetchMissing(BoundDirectory& bound, const std::string& group,
+  Status FetchMissing(BoundDirectory& bound, const TakeResult& taken,
                       const std::vector<FileInfo>& files, bool anew, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,

@@ -50,6 +50,17 @@ bool HoldsData(const FileInfo& info) {
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
+// Only RocksDB can tell whether an encrypted database needs the file.
+Status NotAsked(const Status& got, const std::string& name,
+                const std::vector<std::string>& left_out) {
+  std::string replicas;
+  for (const std::string& each : left_out) replicas += (replicas.empty() ? "" : ", ") + each;
+  return Unavailable(got.message() + ", and these, which are left out, were not asked: " +
+                     replicas + ". The group keeps " + name +
+                     ", because the database may need it. Open again when they run, or, if one "
+                     "of them is lost for good, when it runs with a fresh pool");
+}
+
 }  // namespace
 
 using rocksdb::FileLock;
@@ -258,7 +269,6 @@ Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& bound) {
 
 Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken,
                                             bool anew) {
-  const std::string& group = taken.pairing.group;
   SetAside aside(*target(), bound.directory(), taken.epoch);
   std::vector<std::string> vanished;
   HL_RETURN_IF_ERROR(RemoveLeftovers(bound, false, &vanished));
@@ -267,7 +277,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeRes
     if (info.name.ends_with(kImportSuffix)) HL_RETURN_IF_ERROR(bound.Remove(info.name));
   }
   HL_ASSIGN_OR_RETURN(files, bound.Files());
-  HL_RETURN_IF_ERROR(FetchMissing(bound, group, files, anew, &aside));
+  HL_RETURN_IF_ERROR(FetchMissing(bound, taken, files, anew, &aside));
   HL_ASSIGN_OR_RETURN(files, bound.Files());
   ReconcileReport report;
   const Status reconciled =
@@ -456,8 +466,9 @@ Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& inf
 
 // Brings files of the bulk lane that the directory lacks, or has with another content, from the
 // replicas. A file that nobody has any more was being made when its primary ended. The group
-// forgets such a file, unless its MANIFEST names it, or may name it because a replica had it.
-Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::string& group,
+// forgets such a file, unless its MANIFEST names it, or may name it because a replica has it or may
+// have it.
+Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult& taken,
                                          const std::vector<FileInfo>& files, bool anew,
                                          SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
@@ -474,7 +485,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     const std::string fresh = path + std::string(kNewSuffix);
     if (info.name.starts_with(kArchivePrefix))
       HL_RETURN_IF_ERROR(CreateDirectory(*target(), ParentOf(path)));
-    const bool near = LinkNear(group, info, fresh);
+    const bool near = LinkNear(taken.pairing.group, info, fresh);
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it =
         got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
@@ -485,6 +496,8 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     }
     if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
       return got.WithContext("cannot bring " + info.name + " from a replica");
+    if (!got.ok() && current.opaque && !taken.left_out.empty())
+      return NotAsked(got, info.name, taken.left_out);
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
     if (got.ok()) {
       HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));

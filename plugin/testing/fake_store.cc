@@ -37,7 +37,7 @@ class FakeStore final : public Store {
     group_->held_ = true;
     group_->mend_local_ = request.mend_local;
     taken_ = true;
-    *result = {group_->pairing_, epoch_, FilesLocked()};
+    *result = {group_->pairing_, epoch_, FilesLocked(), group_->left_out_};
     return Status::Ok();
   }
   bool taken() const override { return taken_; }
@@ -429,6 +429,11 @@ void FakeGroup::SayThatAllIsHeld() {
 void FakeGroup::SayThatAllIsScarce(bool scarce) {
   std::lock_guard<std::mutex> lock(mutex_);
   all_scarce_ = scarce;
+}
+
+void FakeGroup::LeaveOut(const std::string& address) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  left_out_ = {address};
 }
 
 void FakeGroup::Hold(const WholeFile& file, const std::string& bytes) {

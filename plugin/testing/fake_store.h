@@ -69,6 +69,8 @@ class FakeGroup {
   void SayThatAllIsHeld();
   // The taking removes a replica, and those that stay do not hold the files.
   void SayThatAllIsScarce(bool scarce = true);
+  // The takings from now on leave out this replica.
+  void LeaveOut(const std::string& address);
   // The replicas give these bytes for the file.
   void Hold(const WholeFile& file, const std::string& bytes);
   // The Store that was taken last has the directory's file mended with these bytes, as a lane does
@@ -93,6 +95,7 @@ class FakeGroup {
   uint64_t extents_ = 1024;
   bool all_held_ = false;
   bool all_scarce_ = false;
+  std::vector<std::string> left_out_;
   std::map<WholeFile, std::string> replicas_hold_;
   std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   rnic::Media media_ = rnic::Media::kFile;

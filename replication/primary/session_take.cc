@@ -389,6 +389,8 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   }
   taken.pairing = {FormatUuid(info_.group), FormatUuid(binding.database)};
   taken.epoch = own_.epoch;
+  for (const Configuration::Replica& each : configuration_.absent)
+    taken.left_out.push_back(each.address);
   *result = std::move(taken);
   return {};
 }

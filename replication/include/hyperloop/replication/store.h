@@ -135,6 +135,8 @@ struct TakeResult {
   Pairing pairing;  // the caller writes it into the directory before anything else
   uint64_t epoch = 0;
   std::vector<FileInfo> files;  // what the group holds now
+  // The addresses of the replicas that are left out. Store::Fetch asks none of them.
+  std::vector<std::string> left_out = {};
 };
 
 class Store {
