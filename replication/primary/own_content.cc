@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "files/member_check.h"
 #include "hyperloop/core/text.h"
@@ -21,21 +22,24 @@ bool OfAnotherBranch(std::span<const std::byte> own, const RegionInfo& info,
   return executed.ok() ? executed->branch != branch : branch.epoch != 0;
 }
 
-// Whether the record behind which `end` lies is, or was, in the own log. The ring still has records
-// that were executed, until others are written over them.
-bool Contains(std::span<const std::byte> own, const RegionInfo& info, const LogState& log,
-              const LogCursor& end) {
-  if (log.head.cursor == end) return true;
+// Whether the record is, or was, in the own log. The ring still has records that were executed,
+// until others are written over them.
+bool HasRecord(std::span<const std::byte> own, const RegionInfo& info, uint64_t seq, uint32_t crc) {
   const auto ring = own.subspan(kJournalOffset, info.geometry.journal_size);
   for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
     RecordHeader header;
     std::memcpy(&header, ring.data() + at, sizeof(header));
-    if (header.magic != info.record_magic || header.seq != end.seq || header.crc != end.crc)
-      continue;
+    if (header.magic != info.record_magic || header.seq != seq || header.crc != crc) continue;
     RecordView view;
     if (ParseRecord(ring.subspan(at), info, &view) == RecordCheck::kValid) return true;
   }
   return false;
+}
+
+// Whether the record behind which `end` lies is, or was, in the own log.
+bool Contains(std::span<const std::byte> own, const RegionInfo& info, const LogState& log,
+              const LogCursor& end) {
+  return log.head.cursor == end || HasRecord(own, info, end.seq, end.crc);
 }
 
 // Whether one owner, of one taking, wrote the ends of both logs. All that it ever sent was in its
@@ -52,11 +56,13 @@ bool GoesOn(std::span<const std::byte> own, const RegionInfo& info, const Member
          Contains(own, info, check.log, best.log.tail);
 }
 
-// Whether each replica of the newest configuration in the own log is one of the plan's group.
-bool KnowsAll(const TakePlan& plan, const Configuration& own) {
+// Why the newest configuration in the own log is none of the plan's group; empty: it is.
+std::string WhyOfOthers(const TakePlan& plan, const Configuration& own) {
   const std::vector<Configuration::Replica> replicas = own.All();
-  return std::all_of(replicas.begin(), replicas.end(),
-                     [&](const auto& each) { return plan.recorded.Has(each.address); });
+  const bool knows_all = std::all_of(replicas.begin(), replicas.end(), [&](const auto& each) {
+    return plan.recorded.Has(each.address);
+  });
+  return knows_all ? "" : "it names replicas that are not of the group's configuration";
 }
 
 // Why the own region cannot take the place of the best log; empty: it can.
@@ -75,9 +81,53 @@ std::string WhyNot(std::span<const std::byte> own, const RegionInfo& info, const
         "under epoch ",
         other.configuration.epoch, " (the pool's is ", check.configuration.epoch, ")");
   }
-  if (!KnowsAll(plan, check.configuration))
-    return "it names replicas that are not of the group's configuration";
-  return "";
+  return WhyOfOthers(plan, check.configuration);
+}
+
+// The newest of the ring's records that state the greatest acknowledged seq; its seq is 0 if there
+// is none. As in a search for evidence (log_scan.cc), damage cannot make the checking quadratic.
+RecordHeader NewestRecord(std::span<const std::byte> image, const RegionInfo& info) {
+  const auto ring = image.subspan(kJournalOffset, info.geometry.journal_size);
+  RecordHeader newest{};
+  uint64_t budget = 64 * ring.size();
+  for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
+    RecordHeader header;
+    std::memcpy(&header, ring.data() + at, sizeof(header));
+    if (header.magic != info.record_magic ||
+        std::pair(header.acked_seq, header.seq) <= std::pair(newest.acked_seq, newest.seq))
+      continue;
+    const uint64_t cost = std::min<uint64_t>(header.length, ring.size());
+    if (cost > budget) break;
+    budget -= cost;
+    RecordView view;
+    if (ParseRecord(ring.subspan(at), info, &view) == RecordCheck::kValid) newest = view.header;
+  }
+  return newest;
+}
+
+// Whether the own log has, or had, all that the member's ring shows to have been written there.
+bool HasAllOf(std::span<const std::byte> own, const RegionInfo& info, const MemberCheck& check,
+              const MemberProof& member) {
+  if (member.journal.size() < info.geometry.journal_end()) return false;
+  const RecordHeader newest = NewestRecord(member.journal, info);
+  if (newest.seq == 0) return member.acked_seq == 0;
+  const Configuration& last = check.configuration;
+  const bool served_by_its_owner =
+      last.epoch != 0 && member.served_epoch <= last.epoch && member.served_owner == last.owner;
+  return (served_by_its_owner && newest.seq <= check.log.tail.seq) ||
+         HasRecord(own, info, newest.seq, newest.crc);
+}
+
+// Why the own region may lack what the member has of the history; empty: it does not.
+std::string WhyNotAll(std::span<const std::byte> own, const RegionInfo& info,
+                      const MemberCheck& check, const MemberProof& member) {
+  if (member.installed_epoch > check.configuration.epoch) {
+    return Text("another primary may have written since: ", member.name, " has installed epoch ",
+                member.installed_epoch, " (the pool's is ", check.configuration.epoch, ")");
+  }
+  if (member.joins || HasAllOf(own, info, check, member)) return "";
+  return Text("it does not show that it has all that ", member.name,
+              " ever had: another primary may have written since");
 }
 
 }  // namespace
@@ -104,6 +154,28 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
       pool,
       ", which may be all that is left of what was acknowledged since, and move the pool away; the "
       "next opening then goes on with what the replicas hold"));
+}
+
+Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,
+                         const TakePlan& plan, std::span<const MemberProof> members) {
+  const Result<RegionInfo> info = ParseSuperblock(own, own.size());
+  if (!info.ok() || info->group != plan.group || own.size() != plan.region_size) return false;
+  const uint64_t acked = HighestAcked(own, *info);
+  for (const MemberProof& each : members)
+    if (each.acked_seq > acked) return false;
+  const MemberCheck check = CheckMember(own, *info);
+  if (OfAnotherBranch(own, *info, check, plan.recorded.branch)) return false;
+  std::string why;
+  if (!check.sound()) {
+    why = Text("it is damaged: ", check.Damage(*info).front());
+  } else {
+    why = WhyOfOthers(plan, check.configuration);
+  }
+  for (const MemberProof& each : members)
+    if (why.empty()) why = WhyNotAll(own, *info, check, each);
+  if (why.empty()) return true;
+  return Corruption(
+      Text("the primary's own pool ", pool, " cannot take their place, because ", why));
 }
 
 uint64_t LastEpoch(std::span<const std::byte> region) {

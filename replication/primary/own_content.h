@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "hyperloop/core/status.h"
 #include "primary/take_plan.h"
@@ -31,6 +32,28 @@ struct BestLog {
 // bytes cannot stand in; the message names who says what, why, and the ways out.
 Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, const BestLog& best);
+
+// What a member says of itself, and its region up to the end of the journal, when no member's log
+// will do (ChooseMember).
+struct MemberProof {
+  std::string name;
+  bool joins = false;  // as MemberContent's
+  uint64_t acked_seq = 0;
+  uint64_t installed_epoch = 0;
+  uint64_t served_epoch = 0;  // of the primary that it served last
+  Uuid served_owner{};        // the digest of that one's id
+  std::vector<std::byte> journal = {};
+};
+
+// Whether `own`, the region in the primary's pool at `pool`, takes the place of the members' logs,
+// none of which reaches what is known to be acknowledged. So a taking from this pool is repeated
+// that was cut short while it sent the log. The pool must know as much to be acknowledged as all of
+// them, and have the history of each: the member's newest record is, or was, in the pool's log, too,
+// or lies before its end, and the member served nobody after the last owner in that log. False: the
+// pool knows less, or is not of this history. kCorruption: it knows as much, but cannot stand in;
+// the message says why.
+Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,
+                         const TakePlan& plan, std::span<const MemberProof> members);
 
 // The greatest epoch of a record in the region's log; 0: there is none.
 uint64_t LastEpoch(std::span<const std::byte> region);

@@ -75,36 +75,36 @@ class OwnContentTest : public testing::Test {
 TEST_F(OwnContentTest, WhatIsProvenAndSoundStandsIn) {
   own_.Append(2);
   own_.Append(3);
-  EXPECT_TRUE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(true));
   EXPECT_EQ(LastEpoch(own_.region.bytes), 1u);
 }
 
 // The record may be there later, or not.
 TEST_F(OwnContentTest, ATailThatNobodyAcknowledgedProvesNothing) {
-  EXPECT_FALSE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(false));
   own_.Append(2);
-  EXPECT_FALSE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(false));
 }
 
 TEST_F(OwnContentTest, AnotherGroupProvesNothing) {
   own_.Append(2);
   own_.Append(3);
   plan_.group = Uuid{5};
-  EXPECT_FALSE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(false));
 }
 
 TEST_F(OwnContentTest, AnotherBranchProvesNothing) {
   own_.Append(2);
   own_.Append(3);
   plan_.recorded.branch = {1, Uuid{4}};
-  EXPECT_FALSE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(false));
 }
 
 TEST_F(OwnContentTest, ALaterEpochThatGoesOnFromTheBestLogStandsIn) {
   own_.Begin(TestConfiguration(2));
   own_.Append(3);
   own_.Append(4);
-  EXPECT_TRUE(StandsIn().value());
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(true));
   EXPECT_EQ(LastEpoch(own_.region.bytes), 2u);
 }
 
@@ -133,6 +133,58 @@ TEST_F(OwnContentTest, AReplicaThatTheGroupDoesNotKnowIsNotLeftBehind) {
   own_.Append(3);
   own_.Append(4);
   EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("names replicas")));
+}
+
+// --- where no member's log will do
+
+class OwnReplacesTest : public OwnContentTest {
+ protected:
+  OwnReplacesTest() {
+    for (uint64_t i = 2; i < 9; ++i) own_.Append(i);
+    plan_.region_size = own_.region.bytes.size();
+    torn_ = own_;  // the newest records arrived, those before them did not
+    member_ = {"replica r1", false, 8, 1, 1, Uuid{77}, {}};
+  }
+  Result<bool> Replaces() {
+    const auto& bytes = torn_.region.bytes;
+    member_.journal.assign(bytes.begin(), bytes.end());
+    return OwnReplaces(own_.region.bytes, "/pool", plan_, std::span(&member_, 1));
+  }
+  Image torn_;
+  MemberProof member_;
+};
+
+TEST_F(OwnReplacesTest, WhatHasTheNewestProofOfEachMemberReplacesThem) {
+  EXPECT_THAT(Replaces(), IsOkAndHolds(true));
+}
+
+TEST_F(OwnReplacesTest, WhatKnowsLessIsNotAsked) {
+  member_.acked_seq = 9;
+  EXPECT_THAT(Replaces(), IsOkAndHolds(false));
+}
+
+TEST_F(OwnReplacesTest, AMemberThatWentOnOtherwiseIsNotOverwritten) {
+  torn_ = best_;
+  torn_.Begin(TestConfiguration(1));
+  for (uint64_t i = 3; i < 6; ++i) torn_.Append(i);
+  EXPECT_THAT(Replaces().status(),
+              StatusIs(Code::kCorruption, HasSubstr("another primary may have written since")));
+  member_.served_owner = TestConfiguration(1).owner;  // nobody else wrote to it
+  EXPECT_THAT(Replaces(), IsOkAndHolds(true));
+}
+
+// The pool itself went back, within the time of the owner that the member served last.
+TEST_F(OwnReplacesTest, AMemberWhoseRecordsGoOnBehindThePoolsEndIsNotOverwritten) {
+  member_.served_owner = TestConfiguration(1).owner;
+  EXPECT_THAT(Replaces(), IsOkAndHolds(true));
+  torn_.Append(8);
+  torn_.Append(8);
+  EXPECT_THAT(Replaces().status(), StatusIs(Code::kCorruption, HasSubstr("does not show")));
+}
+
+TEST_F(OwnReplacesTest, AMemberOfALaterEpochIsNotOverwritten) {
+  member_.installed_epoch = 2;
+  EXPECT_THAT(Replaces().status(), StatusIs(Code::kCorruption, HasSubstr("has installed epoch 2")));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
+#include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "layout/absences.h"
 #include "pool/pool.h"
@@ -126,14 +127,22 @@ class Session {
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
-  // Sets stands_in_for_.
-  Result<std::unique_ptr<Pool>> JudgeOwnPool(const TakePlan& plan, const BestLog& best);
+  // Whether the own region stands in.
+  using OwnJudge = std::function<Result<bool>(std::span<const std::byte> own)>;
+  using Views = std::function<Result<std::unique_ptr<NodeView>>(size_t member)>;
+  Result<std::unique_ptr<Pool>> JudgeOwnPool(const OwnJudge& judge);
+  // Both set stands_in_for_.
+  Result<std::unique_ptr<Pool>> JudgeOwnBeside(const TakePlan& plan, const BestLog& best);
+  Result<std::unique_ptr<Pool>> JudgeOwnInstead(const TakePlan& plan, const Status& refused,
+                                                const std::vector<MemberContent>& members,
+                                                const Views& views,
+                                                const std::vector<MemberLook>& looks);
   Status DamageOrRival(Status judged, const std::vector<MemberLook>& looks);
   Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
                                              const std::vector<MemberLook>& looks);
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
                     const std::vector<MemberContent>& sealed);
-  Status TakeOwnRegion(const TakeRequest& request, const TakePlan& plan, const MemberContent& best,
+  Status TakeOwnRegion(const TakeRequest& request, const TakePlan& plan, const Result<Choice>& best,
                        const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
   Result<std::vector<MemberContent>> ExamineAll();
@@ -319,8 +328,15 @@ class Session {
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
   PhaseTimes times_;  // of the taking
-  // Set: the own pool was judged to have what all members lost; this is where their best log ends.
-  std::optional<uint64_t> stands_in_for_;
+  // The end of the members' best log, or of their longest one if none will do (ChooseMember).
+  struct LogsEnd {
+    bool will_do = false;
+    uint64_t last_seq = 0;
+    friend bool operator==(const LogsEnd&, const LogsEnd&) = default;
+  };
+  static LogsEnd EndOf(const Result<Choice>& best, const std::vector<MemberContent>& members);
+  // Set: the own pool was judged to have what all members lost, whose logs ended there.
+  std::optional<LogsEnd> stands_in_for_;
 
   // Of additions while the group serves, by address: the replica that was recorded last and was no
   // member since; and one that then could not be taken in, until the group has it no more.

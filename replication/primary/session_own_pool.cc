@@ -7,18 +7,85 @@
 #include "primary/session.h"
 
 namespace hyperloop {
+namespace {
+
+uint64_t GreatestAcked(const std::vector<MemberContent>& members) {
+  uint64_t acked = 0;
+  for (const MemberContent& each : members) acked = std::max(acked, each.content.acked_seq);
+  return acked;
+}
+
+// What the member says, and what its node's answer and journal show.
+Result<MemberProof> ProofOf(const MemberContent& member, const MemberLook& look, NodeView& view,
+                            uint64_t journal_end) {
+  MemberProof proof{.name = member.name,
+                    .joins = member.joins,
+                    .acked_seq = member.content.acked_seq,
+                    .installed_epoch = member.content.installed_epoch,
+                    .served_epoch = look.hello.served_epoch};
+  if (look.hello.served_owner.size() == proof.served_owner.size())
+    std::ranges::copy(look.hello.served_owner, proof.served_owner.begin());
+  proof.journal.resize(std::min(journal_end, view.region_size()));
+  HL_RETURN_IF_ERROR(view.Read(0, proof.journal));
+  return proof;
+}
+
+}  // namespace
+
+Session::LogsEnd Session::EndOf(const Result<Choice>& best,
+                                const std::vector<MemberContent>& members) {
+  if (best.ok()) return {true, members[best->index].content.last_seq};
+  LogsEnd longest;
+  for (const MemberContent& each : members)
+    longest.last_seq = std::max(longest.last_seq, each.content.last_seq);
+  return longest;
+}
 
 // The pool is only read. Null: it does not stand in; else a copy of it, redone.
-Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const TakePlan& plan, const BestLog& best) {
+Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) {
   Result<std::unique_ptr<Pool>> own = Pool::OpenCopyOnWrite(options_.pool);
   if (own.status().code() == Code::kNotFound) return std::unique_ptr<Pool>();
   if (!own.ok()) return own;
   const std::span<std::byte> region = (*own)->region();
-  HL_ASSIGN_OR_RETURN(const bool stands_in, OwnStandsIn(region, options_.pool, plan, best));
+  HL_ASSIGN_OR_RETURN(const bool stands_in, judge(region));
   if (!stands_in) return std::unique_ptr<Pool>();
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
   HL_RETURN_IF_ERROR(Redo(region, info, 0).status());
-  stands_in_for_ = best.last_seq;
+  return own;
+}
+
+Result<std::unique_ptr<Pool>> Session::JudgeOwnBeside(const TakePlan& plan, const BestLog& best) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Pool> own,
+                      JudgeOwnPool([&](std::span<const std::byte> region) {
+                        return OwnStandsIn(region, options_.pool, plan, best);
+                      }));
+  if (own != nullptr) stands_in_for_ = {true, best.last_seq};
+  return own;
+}
+
+// A taking that was cut short while it sent the own log leaves logs that end before what they state
+// as acknowledged. `refused`: that none of them will do.
+Result<std::unique_ptr<Pool>> Session::JudgeOwnInstead(const TakePlan& plan, const Status& refused,
+                                                       const std::vector<MemberContent>& members,
+                                                       const Views& views,
+                                                       const std::vector<MemberLook>& looks) {
+  Result<std::unique_ptr<Pool>> own =
+      JudgeOwnPool([&](std::span<const std::byte> region) -> Result<bool> {
+        const Result<RegionInfo> info = ParseSuperblock(region, region.size());
+        if (!info.ok()) return false;
+        std::vector<MemberProof> proofs;
+        for (size_t i = 0; i < members.size(); ++i) {
+          HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, views(i));
+          HL_ASSIGN_OR_RETURN(proofs.emplace_back(),
+                              ProofOf(members[i], looks[i], *view, info->geometry.journal_end()));
+        }
+        return OwnReplaces(region, options_.pool, plan, proofs);
+      });
+  if (own.status().code() == Code::kCorruption)
+    return Corruption(Text(refused.message(), "; ", own.status().message()));
+  if (!own.ok()) return own;
+  if (*own == nullptr) return refused;
+  stands_in_for_ = EndOf(refused, members);
   return own;
 }
 
@@ -26,19 +93,26 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const TakePlan& plan, const 
 // taking that is cut short between two members is repeated. One that is cut within a member's log
 // can leave a gap there, by which the next one is refused before it asks this pool.
 Status Session::TakeOwnRegion(const TakeRequest& request, const TakePlan& plan,
-                              const MemberContent& best, const std::vector<MemberContent>& sealed) {
-  if (best.content.last_seq != *stands_in_for_)
-    return Busy(Text("another primary writes: the log of ", best.name,
-                     " is longer than a moment ago; try again when that one has closed"));
+                              const Result<Choice>& best,
+                              const std::vector<MemberContent>& sealed) {
+  const LogsEnd end = EndOf(best, sealed);
+  if (stands_in_for_->will_do && !best.ok()) return best.status();
+  if (end != *stands_in_for_)
+    return Busy(
+        "another primary writes: the replicas' logs are not those of a moment ago; try again when "
+        "that one has closed");
   times_.Begin("checking");
-  HL_RETURN_IF_ERROR(RedoOwn(best.content.last_seq, {}, 0));
+  HL_RETURN_IF_ERROR(RedoOwn(best.ok() ? end.last_seq : GreatestAcked(sealed), {}, 0));
+  const std::string lost =
+      best.ok() ? Text(
+                      "the replicas went back to older copies of their pools: the best of their "
+                      "logs, that of ",
+                      sealed[best->index].name, ", ends at record ", end.last_seq,
+                      ", and the primary's own pool proves that later ones were acknowledged")
+                : Text("no replica's log has all that is known to be acknowledged (",
+                       best.status().message(), "), and the primary's own pool has it");
   Say(LogLevel::kWarn,
-      Text(
-          "the replicas went back to older copies of their pools: the best of their logs, that of ",
-          best.name, ", ends at record ", best.content.last_seq,
-          ", and the primary's own pool proves that later ones were acknowledged; all of them "
-          "become what it holds, up to record ",
-          log_state_.tail.seq));
+      Text(lost, "; all of them become what it holds, up to record ", log_state_.tail.seq));
   times_.Begin("judging");
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   times_.Begin("equalising");

@@ -135,18 +135,26 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
   times_.Begin("reading");
   for (const size_t i : plan.joiners) members[i].joins = true;
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members, plan.unserved));
   // A replica that has just answered, and is not found now, died a moment ago.
-  const auto view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
+  const Views view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
     Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, looks[i].hello.host);
     if (view.status().code() != Code::kNotFound) return view;
     return Unavailable(Text(looks[i].name, ": ", view.status().message()));
   };
+  const Result<Choice> chosen = ChooseMember(members, plan.unserved);
+  if (!chosen.ok()) {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> own,
+                        JudgeOwnInstead(plan, chosen.status(), members, view_of, looks));
+    times_.Begin("judging");
+    return JudgeContent(request, plan, own->region());
+  }
+  const Choice& choice = *chosen;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> own,
-                      JudgeOwnPool(plan, {looks[choice.index].name,
-                                          members[choice.index].content.last_seq, image.bytes()}));
+  HL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Pool> own,
+      JudgeOwnBeside(
+          plan, {looks[choice.index].name, members[choice.index].content.last_seq, image.bytes()}));
   if (own != nullptr) {
     times_.Begin("judging");
     return JudgeContent(request, plan, own->region());
@@ -404,10 +412,12 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
     times_.Begin("equalising");
     return PushOwn();
   }
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed, plan.unserved));
+  const Result<Choice> chosen = ChooseMember(sealed, plan.unserved);
+  if (stands_in_for_.has_value()) return TakeOwnRegion(request, plan, chosen, sealed);
+  if (!chosen.ok()) return chosen.status();
+  const Choice& choice = *chosen;
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
-  if (stands_in_for_.has_value()) return TakeOwnRegion(request, plan, sealed[choice.index], sealed);
   times_.Begin("pulling");
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
   times_.Begin("checking");

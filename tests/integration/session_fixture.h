@@ -184,15 +184,11 @@ class SessionFixture : public testing::Test {
           if (no_device_) return Unavailable("the test's RNIC is away");
           slow_device_.wait(true);
           HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, rnic_.OpenDevice("primary"));
-          if (before_reading_ != nullptr) {
-            device = std::make_unique<HookedDevice>(std::move(device),
-                                                    std::exchange(before_reading_, {}));
-          }
-          if (before_device_ends_ != nullptr) {
-            device = std::make_unique<HookedDevice>(
-                std::move(device), [] {}, [](const rnic::QpAttr&) {},
-                std::exchange(before_device_ends_, {}));
-          }
+          HookedDevice::Hooks hooks{.before_post = before_post_};
+          if (before_reading_ != nullptr) hooks.before_connect = std::exchange(before_reading_, {});
+          if (before_device_ends_ != nullptr)
+            hooks.before_end = std::exchange(before_device_ends_, {});
+          device = std::make_unique<HookedDevice>(std::move(device), std::move(hooks));
           return device;
         },
         log_);
@@ -447,6 +443,7 @@ class SessionFixture : public testing::Test {
   std::function<void()> before_reading_;
   // Set: it is called before the device that the next primary opens first ends.
   std::function<void()> before_device_ends_;
+  HookedDevice::BeforePost before_post_;  // set: of the primaries that open from now on
   std::atomic<bool> no_device_{false};
   std::atomic<bool> slow_device_{false};  // no device is given before it is false again
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer

@@ -35,6 +35,83 @@ class SessionOwnPoolTest : public SessionFixture {
     ASSERT_OK(store->Close());
     GoBackTo(images);
   }
+  // As Lose, but so many pieces of 2 KiB are written since, and executed. Returns the content.
+  std::string LoseMuch(int pieces) {
+    auto store = Serving(Options());
+    EXPECT_NE(store, nullptr);
+    if (store == nullptr) return "";
+    const std::vector<Image> images = Images();
+    for (int i = 0; i < pieces; ++i)
+      EXPECT_OK(AppendDurably(*store, file_, std::string(2048, static_cast<char>('a' + i % 26))));
+    const std::string all = Content(*store);
+    EXPECT_OK(store->Close());
+    GoBackTo(images);
+    return all;
+  }
+  // A primary that ends at its write number `cut` into the replicas' regions, of which a half is
+  // written if part is 2. False: there are not so many, and it ends before it serves.
+  bool TakeCutAtWrite(int cut, uint32_t part) {
+    int writes = 0;
+    bool ended = false;
+    rnic::Sge piece;
+    std::mutex mutex;
+    before_post_ = [&](rnic::SendRequest* request) -> Status {
+      const std::lock_guard lock(mutex);
+      const bool data = request->opcode == rnic::Opcode::kWrite && request->sges.size() == 1 &&
+                        request->sges[0].length > sizeof(uint64_t);
+      if (ended) return Unavailable("cut off");
+      if (!data || writes++ != cut) return {};
+      ended = true;
+      cut_ = -1;
+      if (part == 1) return Unavailable("cut off");
+      piece = request->sges[0];
+      piece.length /= part;
+      request->sges = std::span(&piece, 1);
+      return {};
+    };
+    LoseOnce(Body::InstallRequest, 1);
+    {
+      auto store = Opened();
+      TakeResult result;
+      EXPECT_FALSE(store->Take(Request(), &result).ok());
+    }
+    until_lost_ = 0;
+    before_post_ = nullptr;
+    cut_ = INT32_MAX;
+    return ended;
+  }
+  // The pools of all replicas and of the primary, which are not open, become those kept in `kept`.
+  void PutBackPools(const std::string& kept) {
+    for (size_t i = 0; i < replicas_.size(); ++i) Stop(i);
+    CopyPools(kept, folder_);
+    StartAllAgain();
+  }
+  void KeepPools(const std::string& kept) {
+    std::filesystem::create_directory(kept);
+    for (size_t i = 0; i < replicas_.size(); ++i) Stop(i);
+    CopyPools(folder_, kept);
+    StartAllAgain();
+  }
+  void CopyPools(const std::string& from, const std::string& to) {
+    const auto copy = [&](const std::string& pool) {
+      std::filesystem::copy_file(from + "/" + pool, to + "/" + pool,
+                                 std::filesystem::copy_options::overwrite_existing);
+    };
+    copy("primary");
+    for (size_t i = 0; i < replicas_.size(); ++i) copy("r" + std::to_string(i));
+  }
+  void ExpectRepeatedAfterAnyCut(const std::string& all, uint32_t part) {
+    const std::string kept = folder_ + "/kept";
+    KeepPools(kept);
+    bool more = true;
+    for (int cut = 0; more; ++cut) {
+      ASSERT_LT(cut, 200);
+      SCOPED_TRACE(cut);
+      PutBackPools(kept);
+      more = TakeCutAtWrite(cut, part);
+      ExpectTakenWith(all);
+    }
+  }
   // Flips a byte of a record's payload, or of a file's extent, in the primary's pool.
   void DamageOwn(const std::function<uint64_t(std::span<std::byte>, const RegionInfo&)>& place) {
     const auto own = OwnRegion();
@@ -94,6 +171,31 @@ TEST_F(SessionOwnPoolTest, SuchATakingCutAnywhereIsRepeated) {
     more = TakeCutAt(cut);
     ExpectTakenWith("onetwothree");
   }
+}
+
+// The log went on so far that its head has passed the end of what the replicas went back to. A part
+// of it at a replica is then no longer log than before, but says what was acknowledged.
+TEST_F(SessionOwnPoolTest, SuchATakingCutAtAnyOfItsWritesIsRepeated) {
+  const std::string all = LoseMuch(20);
+  ExpectRepeatedAfterAnyCut(all, 1);
+}
+
+TEST_F(SessionOwnPoolTest, SuchATakingCutWithinAnyOfItsWritesIsRepeated) {
+  const std::string all = LoseMuch(20);
+  ExpectRepeatedAfterAnyCut(all, 2);
+}
+
+// All that the replicas had of the log has been written over.
+TEST_F(SessionOwnPoolTest, SoItIsOnceTheRingHasComeRound) {
+  const std::string all = LoseMuch(200);
+  ExpectRepeatedAfterAnyCut(all, 2);
+}
+
+TEST_F(SessionOwnPoolTest, SoItIsForOneReplica) {
+  listed_ = 1;
+  replicas_.resize(1);
+  const std::string all = LoseMuch(200);
+  ExpectRepeatedAfterAnyCut(all, 2);
 }
 
 // What the replicas hold is neither more nor less than before when a refusal says so.

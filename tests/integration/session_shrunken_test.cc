@@ -106,8 +106,10 @@ TEST_F(SessionShrunkenTest, NoWayToAMemberIsSilentForLongUnnoticed) {
       [&]() -> Result<std::unique_ptr<rnic::Device>> {
         HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, rnic_.OpenDevice("primary"));
         return std::unique_ptr<rnic::Device>(std::make_unique<HookedDevice>(
-            std::move(device), [] {},
-            [&](const rnic::QpAttr& attr) { silences.push_back(attr.link_timeout); }));
+            std::move(device),
+            HookedDevice::Hooks{.before_queue_pair = [&](const rnic::QpAttr& attr) {
+              silences.push_back(attr.link_timeout);
+            }}));
       },
       log_);
   ASSERT_OK(store);
