@@ -56,13 +56,35 @@ bool GoesOn(std::span<const std::byte> own, const RegionInfo& info, const Member
          Contains(own, info, check.log, best.log.tail);
 }
 
-// Why the newest configuration in the own log is none of the plan's group; empty: it is.
+std::string Addresses(const Configuration& configuration) {
+  std::string out;
+  for (const Configuration::Replica& each : configuration.replicas)
+    out += Text(out.empty() ? "" : ", ", each.address);
+  return out;
+}
+
+// Why those that the newest configuration in the own log names may have gone on without the plan's
+// members; empty: they have not. As with any other configuration, that takes a majority of them.
 std::string WhyOfOthers(const TakePlan& plan, const Configuration& own) {
-  const std::vector<Configuration::Replica> replicas = own.All();
-  const bool knows_all = std::all_of(replicas.begin(), replicas.end(), [&](const auto& each) {
+  const auto known = [&](const Configuration::Replica& each) {
     return plan.recorded.Has(each.address);
-  });
-  return knows_all ? "" : "it names replicas that are not of the group's configuration";
+  };
+  const auto is_there = [&](const Configuration::Replica& each) {
+    return std::ranges::count(plan.configuration.replicas, each.node,
+                              &Configuration::Replica::node) != 0;
+  };
+  if (plan.forced) {
+    if (std::ranges::all_of(own.All(), known)) return "";
+    return Text("it names replicas that are neither there nor given up: ", Addresses(own));
+  }
+  if (own.epoch < plan.recorded.epoch) return "";  // the members are enough by that one
+  const auto there = static_cast<size_t>(std::ranges::count_if(own.replicas, is_there));
+  if (there > own.replicas.size() / 2) return "";
+  return Text(
+      "only ", there, " of the ", own.replicas.size(),
+      " replicas that the group had last are there, and the others may have gone on without "
+      "them: ",
+      Addresses(own), " (configuration of epoch ", own.epoch, ")");
 }
 
 // Why the own region cannot take the place of the best log; empty: it can.

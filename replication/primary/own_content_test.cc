@@ -61,7 +61,7 @@ class OwnContentTest : public testing::Test {
     own_.Begin(TestConfiguration(1));
     own_.Append(1);
     plan_.group = own_.region.info.group;
-    plan_.recorded = TestConfiguration(1);
+    plan_.recorded = plan_.configuration = TestConfiguration(1);
     best_ = own_;  // from here on the replicas went back
   }
   Result<bool> StandsIn() const {
@@ -126,13 +126,42 @@ TEST_F(OwnContentTest, DamageIsNamed) {
   EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("it is damaged")));
 }
 
-TEST_F(OwnContentTest, AReplicaThatTheGroupDoesNotKnowIsNotLeftBehind) {
+// The group's replicas changed after the copies were made, and enough of those it had last are here.
+TEST_F(OwnContentTest, AMajorityOfTheLastReplicasIsEnough) {
   Configuration larger = TestConfiguration(2);
   larger.replicas.push_back({Uuid{10}, "127.0.0.1:3"});
   own_.Begin(larger);
   own_.Append(3);
   own_.Append(4);
-  EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("names replicas")));
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(true));
+}
+
+TEST_F(OwnContentTest, LastReplicasThatMayHaveGoneOnWithoutTheseAreNamed) {
+  Configuration other = TestConfiguration(2);
+  other.replicas[1] = {Uuid{10}, "127.0.0.1:3"};
+  own_.Begin(other);
+  own_.Append(3);
+  own_.Append(4);
+  const auto matches = StatusIs(
+      Code::kCorruption, AllOf(HasSubstr("only 1 of the 2 replicas that the group had last"),
+                               HasSubstr("127.0.0.1:1, 127.0.0.1:3 (configuration of epoch 2)")));
+  EXPECT_THAT(StandsIn().status(), matches);
+  plan_.recorded.epoch = 3;  // a newer one was installed, and the members are enough by that one
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(true));
+}
+
+TEST_F(OwnContentTest, ByForceEachOfTheLastReplicasIsThereOrGivenUp) {
+  plan_.forced = true;
+  plan_.configuration.replicas.pop_back();
+  own_.Append(2);
+  own_.Append(3);
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(true));
+  Configuration larger = TestConfiguration(2);
+  larger.replicas.push_back({Uuid{10}, "127.0.0.1:3"});
+  own_.Begin(larger);
+  own_.Append(4);
+  EXPECT_THAT(StandsIn().status(),
+              StatusIs(Code::kCorruption, HasSubstr("neither there nor given up")));
 }
 
 // --- where no member's log will do

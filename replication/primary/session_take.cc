@@ -216,10 +216,8 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(
       const Configuration logged,
       ParseConfigurationBlock(image.subspan(info.geometry.configuration_offset()), info));
-  // Who is given up by force, and was left out by the newest configuration, or only by an older
-  // one, makes no difference then.
-  const bool forced_by_own = plan.forced && stands_in_for_.has_value();
-  if (!forced_by_own) HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
+  // Where the own log stands in, it was compared with the members that are there (own_content.h).
+  if (!stands_in_for_.has_value()) HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
   const size_t files = table.List().size();
   HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
   if (!request.judge) return {};

@@ -198,6 +198,31 @@ TEST_F(SessionOwnPoolTest, SoItIsForOneReplica) {
   ExpectRepeatedAfterAnyCut(all, 2);
 }
 
+// All pools but the primary's went back to what they were before a replica was added.
+TEST_F(SessionOwnPoolTest, SoItIsIfTheReplicasChangedSince) {
+  replicas_.push_back(StartReplica(3));
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  const std::string before = folder_ + "/before", after = folder_ + "/after";
+  KeepPools(before);
+  listed_ = 4;
+  add_replica_ = AddressOf(3);
+  auto store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  ASSERT_OK(AppendDurably(*store, file_, "two"));
+  ASSERT_OK(AppendDurably(*store, file_, "three"));
+  ASSERT_OK(store->Close());
+  store.reset();
+  std::filesystem::copy_file(folder_ + "/primary", after);
+  PutBackPools(before);
+  std::filesystem::rename(after, folder_ + "/primary");
+  listed_ = 3;
+  add_replica_.clear();
+  store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "onetwothree");
+  EXPECT_OK(store->Close());
+}
+
 // What the replicas hold is neither more nor less than before when a refusal says so.
 TEST_F(SessionOwnPoolTest, APoolThatIsDamagedIsNamedAndNothingIsTaken) {
   Lose(Options());
