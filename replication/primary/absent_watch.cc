@@ -104,6 +104,16 @@ void AbsentWatch::Failed(const std::string& address) {
   UpdateReadyLocked();
 }
 
+void AbsentWatch::Refuse(const std::string& address, const Status& why) {
+  const std::lock_guard lock(mutex_);
+  const Absent* const absent = FindLocked(address);
+  if (absent == nullptr || !absent->before.has_value()) return;
+  History& history = history_[address];
+  history.refused_node = absent->before->node_id;
+  history.refused_epoch = absent->before->installed_epoch;
+  history.refusal = why;
+}
+
 AbsentWatch::Absent* AbsentWatch::FindLocked(const std::string& address) {
   const auto found = std::find_if(absent_.begin(), absent_.end(), [&](const Absent& each) {
     return each.replica.address == address;
@@ -282,6 +292,10 @@ Status AbsentWatch::Judge(const Configuration::Replica& replica, uint64_t genera
   }
   const auto before = std::exchange(absent->before, std::move(hello).value());
   if (!before.has_value()) return Busy("its owner is watched for a second");
+  const History& history = history_[replica.address];
+  if (history.refused_node == absent->before->node_id &&
+      history.refused_epoch == absent->before->installed_epoch)
+    return history.refusal;
   if (!absent->proposed)
     return CheckJoiner(configuration_, group_, region_size_, replica, *before, *absent->before);
   HL_ASSIGN_OR_RETURN(absent->replica.node, ParseUuid(absent->before->node_id));

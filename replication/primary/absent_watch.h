@@ -60,6 +60,9 @@ class AbsentWatch {
   // Notes that this replica could not be taken in, or failed again soon after that. It is not ready
   // before a pause, which doubles each time.
   void Failed(const std::string& address);
+  // Notes that what this replica holds keeps it from being taken in. It is not ready as long as its
+  // node has installed nothing else.
+  void Refuse(const std::string& address, const Status& why);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,7 +78,10 @@ class AbsentWatch {
   // What is remembered of an address, whether it is absent or not.
   struct History {
     uint32_t failures = 0;
-    Clock::time_point last{};  // of the last Set at which it was absent or taken in
+    Clock::time_point last{};    // of the last Set at which it was absent or taken in
+    std::string refused_node;    // as its Hello said; empty: it was not refused
+    uint64_t refused_epoch = 0;  // that it had installed
+    Status refusal;
   };
 
   // Asks one replica, or the members.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "files/member_check.h"
@@ -85,6 +87,40 @@ std::string WhyOfOthers(const TakePlan& plan, const Configuration& own) {
       " replicas that the group had last are there, and the others may have gone on without "
       "them: ",
       Addresses(own), " (configuration of epoch ", own.epoch, ")");
+}
+
+// The last record of the log that is acknowledged by `acked`; seq 0: it has none, or is damaged.
+LogCursor LastAcknowledged(std::span<const std::byte> image, const RegionInfo& info,
+                           uint64_t acked) {
+  LogCursor last;
+  const auto visit = [&](const RecordView& record, uint64_t) -> Status {
+    if (record.header.seq <= acked) last = {.seq = record.header.seq, .crc = record.header.crc};
+    return {};
+  };
+  const Result<LogState> log = ScanLog(image, info, 0, visit);
+  if (!log.ok()) return {};
+  return last.seq == 0 ? log->head.cursor : last;
+}
+
+// The checksum of the log's record `seq`, which is not behind `tail`. Nothing: it was written over,
+// or the one behind it was.
+std::optional<uint32_t> CrcOf(std::span<const std::byte> image, const RegionInfo& info,
+                              const LogCursor& tail, uint64_t seq) {
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> before;  // by seq and checksum
+  const auto ring = image.subspan(kJournalOffset, info.geometry.journal_size);
+  for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
+    RecordHeader header;
+    std::memcpy(&header, ring.data() + at, sizeof(header));
+    if (header.magic == info.record_magic && header.seq > seq)
+      before[{header.seq, header.crc}] = header.prev_crc;
+  }
+  std::pair<uint64_t, uint32_t> record{tail.seq, tail.crc};
+  while (record.first > seq) {
+    const auto found = before.find(record);
+    if (found == before.end()) return {};
+    record = {record.first - 1, found->second};
+  }
+  return record.second;
 }
 
 // Why the own region cannot take the place of the best log; empty: it can.
@@ -198,6 +234,25 @@ Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool
   if (why.empty()) return true;
   return Corruption(
       Text("the primary's own pool ", pool, " cannot take their place, because ", why));
+}
+
+Status CheckReplaceable(const std::string& replica, std::span<const std::byte> theirs,
+                        std::span<const std::byte> own, const RegionInfo& info) {
+  const Result<RegionInfo> their_info = ParseSuperblock(theirs, info.geometry.region_size);
+  if (!their_info.ok() || their_info->group != info.group) return {};
+  HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
+  const uint64_t acked = HighestAcked(theirs, *their_info);
+  const auto refused = [&](const std::string& what) {
+    return InvalidArgument(Text(replica, " proves that everything up to record ", acked,
+                                " was acknowledged, ", what,
+                                ". So it is not overwritten: hyperloopctl export writes what it "
+                                "holds, and it joins with a fresh pool"));
+  };
+  if (acked > log.tail.seq) return refused(Text("but the group's log ends at ", log.tail.seq));
+  const LogCursor last = LastAcknowledged(theirs, *their_info, acked);
+  const std::optional<uint32_t> ours = CrcOf(own, info, log.tail, last.seq);
+  if (!ours.has_value() || *ours == last.crc) return {};
+  return refused(Text("but record ", last.seq, " of the group's log is another one"));
 }
 
 uint64_t LastEpoch(std::span<const std::byte> region) {

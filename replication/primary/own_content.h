@@ -1,5 +1,5 @@
-// What the primary's own pool proves about the log of its group, and when its bytes become the
-// group's.
+// What the primary's own pool proves about the log of its group, when its bytes become the group's,
+// and when they may take the place of what a replica holds.
 //
 // Each record is in the primary's own region before it is sent. A head and a record's acked_seq
 // prove there, as at any member, that records are kept (log_scan.h). So if the replicas' logs all
@@ -54,6 +54,13 @@ struct MemberProof {
 // the message says why.
 Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, std::span<const MemberProof> members);
+
+// Checks that what a replica holds may be overwritten with `own`, the region of the primary that
+// serves: each record that the replica's log proves to be acknowledged is in the primary's log, as
+// far as its ring still shows. `theirs`: the replica's region up to the end of its journal.
+// kInvalidArgument: one is not, and the message says which.
+Status CheckReplaceable(const std::string& replica, std::span<const std::byte> theirs,
+                        std::span<const std::byte> own, const RegionInfo& info);
 
 // The greatest epoch of a record in the region's log; 0: there is none.
 uint64_t LastEpoch(std::span<const std::byte> region);

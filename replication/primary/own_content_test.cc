@@ -164,6 +164,24 @@ TEST_F(OwnContentTest, ByForceEachOfTheLastReplicasIsThereOrGivenUp) {
               StatusIs(Code::kCorruption, HasSubstr("neither there nor given up")));
 }
 
+// --- what may be overwritten
+
+TEST_F(OwnContentTest, WhatThePrimaryHasAsWellIsReplaceable) {
+  const auto replaceable = [&] {
+    return CheckReplaceable("replica r1", best_.region.bytes, own_.region.bytes, own_.region.info);
+  };
+  EXPECT_OK(replaceable());
+  for (uint64_t i = 2; i < 9; ++i) own_.Append(i);
+  EXPECT_OK(replaceable());
+  best_.Append(1);  // nobody acknowledged it
+  EXPECT_OK(replaceable());
+  best_.Append(3);
+  EXPECT_THAT(replaceable(), StatusIs(Code::kInvalidArgument, HasSubstr("record 3 of the group")));
+  for (int i = 0; i < 7; ++i) best_.Append(3);
+  best_.Append(10);
+  EXPECT_THAT(replaceable(), StatusIs(Code::kInvalidArgument, HasSubstr("log ends at 9")));
+}
+
 // --- where no member's log will do
 
 class OwnReplacesTest : public OwnContentTest {

@@ -233,6 +233,11 @@ class Session {
   void WatchAbsent();
   // Whether the RNIC of this host can be reached. Uses a device of its own, and no lock.
   Status TryWay(const std::string& host) const;
+  // CheckReplaceable of what a replica holds.
+  static Status CheckOverwriting(const std::string& replica, NodeView& view,
+                                 std::span<const std::byte> own);
+  // The same of a replica that is to be taken in. A refusal lasts.
+  Status JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
   // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
@@ -314,6 +319,7 @@ class Session {
   std::unique_ptr<rnic::MemoryRegion> region_;
   Ownership own_;
   Configuration configuration_;  // of own_.epoch
+  bool tells_absences_ = false;  // the members are to be told of absences_ anew
   Absences absences_;            // of its absent replicas, perhaps of others that were once absent
   RegionInfo info_;
   LogState log_state_;

@@ -89,6 +89,14 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnInstead(const TakePlan& plan, con
   return own;
 }
 
+Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
+                                 std::span<const std::byte> own) {
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
+  std::vector<std::byte> journal(std::min(info.geometry.journal_end(), view.region_size()));
+  HL_RETURN_IF_ERROR(view.Read(0, journal));
+  return CheckReplaceable(replica, journal, own, info);
+}
+
 // Makes every member equal to the own region, which has what all of them lost. Its log stays, so a
 // taking that is cut short between two members is repeated. One that is cut within a member's log
 // can leave a gap there, by which the next one is refused before it asks this pool.

@@ -363,6 +363,21 @@ bool Session::IsOfGroup(const ReplicaHandle& replica) const {
   return configuration_.Has(replica.address());
 }
 
+Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello) {
+  if (hello.installed_epoch == 0) return {};
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(*device, hello.host));
+  const Status judged = CheckOverwriting(joiner.name(), *view, pool_->region());
+  if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
+  absent_watch_->Refuse(joiner.address(), judged);
+  std::string& why = absences_[joiner.address()];
+  const std::string since =
+      why.empty() ? Text("since ", HeartbeatTime(NextHeartbeat(0))) : why.substr(0, why.find(": "));
+  why = Text(since, ": ", judged.message());
+  tells_absences_ = true;
+  return judged;
+}
+
 // A change of the group's replicas takes two steps (TakePlan::before_change): first all members
 // record that the new one is of the group, though absent. Then it is taken in like any other.
 Status Session::Announce(ReplicaHandle& newcomer, Configuration* next) {
@@ -371,6 +386,7 @@ Status Session::Announce(ReplicaHandle& newcomer, Configuration* next) {
   const Configuration::Replica replica{node, newcomer.address()};
   HL_RETURN_IF_ERROR(
       CheckNewcomer(*next, info_.group, pool_->region().size(), replica, hello, hello));
+  HL_RETURN_IF_ERROR(JudgeHeld(newcomer, hello));
   next->absent.push_back(replica);
   absences_[replica.address] = Text("since ", HeartbeatTime(NextHeartbeat(0)), ": it is new");
   return {};
@@ -385,6 +401,7 @@ Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epo
   if (absent == next->absent.end()) return {};
   HL_RETURN_IF_ERROR(
       CheckJoiner(configuration_, info_.group, pool_->region().size(), *absent, hello, hello));
+  HL_RETURN_IF_ERROR(JudgeHeld(joiner, hello));
   HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
   next->absent.erase(absent);
   next->replicas.push_back({node, joiner.address()});
@@ -445,7 +462,8 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
       joiner == nullptr && judgement.standing != Standing::kShrink && HasTakenBack(next);
   if (takes_back)
     std::erase_if(next.absent, [&](const auto& each) { return each.address == taken_back_; });
-  const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr || takes_back;
+  const bool anew =
+      judgement.standing != Standing::kOwner || joiner != nullptr || takes_back || tells_absences_;
   const bool announces = joiner != nullptr && !IsMember(*joiner);
   if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
   HL_ASSIGN_OR_RETURN(device_, open_device_());
@@ -458,6 +476,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   HL_RETURN_IF_ERROR(Retryable(PushOwn()));
   // The first step of a change stays, even if this owner never serves by it.
   if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next), /*lasting=*/announces)));
+  if (anew) tells_absences_ = false;
   if (judgement.standing == Standing::kShrink) {
     Say(LogLevel::kWarn,
         Text("going on with ", members_.size(), " of ", configuration_.All().size(),

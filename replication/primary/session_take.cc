@@ -141,10 +141,19 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     if (view.status().code() != Code::kNotFound) return view;
     return Unavailable(Text(looks[i].name, ": ", view.status().message()));
   };
+  const auto check_joiners = [&](std::span<const std::byte> image) -> Status {
+    for (const size_t i : plan.joiners) {
+      if (looks[i].hello.installed_epoch == 0) continue;
+      HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
+      HL_RETURN_IF_ERROR(CheckOverwriting(looks[i].name, *view, image));
+    }
+    return {};
+  };
   const Result<Choice> chosen = ChooseMember(members, plan.unserved);
   if (!chosen.ok()) {
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> own,
                         JudgeOwnInstead(plan, chosen.status(), members, view_of, looks));
+    HL_RETURN_IF_ERROR(check_joiners(own->region()));
     times_.Begin("judging");
     return JudgeContent(request, plan, own->region());
   }
@@ -155,6 +164,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       const std::unique_ptr<Pool> own,
       JudgeOwnBeside(
           plan, {looks[choice.index].name, members[choice.index].content.last_seq, image.bytes()}));
+  HL_RETURN_IF_ERROR(check_joiners(own != nullptr ? own->region() : image.bytes()));
   if (own != nullptr) {
     times_.Begin("judging");
     return JudgeContent(request, plan, own->region());

@@ -208,6 +208,77 @@ TEST_F(SessionShrunkenTest, AReplicaThatLostItsPoolIsFilledFromTheOthers) {
   EXPECT_THAT(Content(*store), testing::EndsWith("two"));
 }
 
+// While the replica was down, all others, and the primary's pool, went back to older copies, and the
+// group went on from there.
+class WhatTheOthersLostTest : public SessionShrunkenTest {
+ protected:
+  // Replica 1 has "two" and "three", and `later` was written without it.
+  void GoOnWithout(const std::vector<std::string>& later) {
+    store_ = Serving(Continuing());
+    ASSERT_NE(store_, nullptr);
+    ASSERT_OK(store_->Close());
+    store_.reset();
+    for (const size_t i : {0u, 2u}) Stop(i);
+    for (const std::string pool : {"r0", "r2"})
+      std::filesystem::copy_file(folder_ + "/" + pool, folder_ + "/old-" + pool);
+    for (const size_t i : {0u, 2u}) StartAgain(i);
+    store_ = Taken(Continuing());
+    ASSERT_NE(store_, nullptr);
+    for (const std::string each : {"two", "three"}) ASSERT_OK(AppendDurably(*store_, file_, each));
+    ASSERT_OK(store_->Close());
+    store_.reset();
+    for (size_t i = 0; i < 3; ++i) Stop(i);
+    std::filesystem::remove(folder_ + "/primary");
+    for (const std::string pool : {"r0", "r2"})
+      std::filesystem::rename(folder_ + "/old-" + pool, folder_ + "/" + pool);
+    for (const size_t i : {0u, 2u}) StartAgain(i);
+    store_ = Taken(Continuing());
+    ASSERT_NE(store_, nullptr);
+    for (const std::string& each : later) ASSERT_OK(AppendDurably(*store_, file_, each));
+  }
+  void ExpectRefused(const std::string& why) {
+    StartAgain(1);
+    const std::vector<std::byte> held(replicas_[1]->region().begin(), replicas_[1]->region().end());
+    EXPECT_TRUE(Eventually([&] { return log_->Has("could not be taken in") || IsWhole(); }));
+    EXPECT_TRUE(Eventually([&] {
+      const std::vector<std::string> told = StatusOf(0).absences;
+      return IsWhole() || (told.size() == 1 && told[0].find(why) != std::string::npos);
+    }));
+    EXPECT_TRUE(Insist(*store_, "on"));
+    ASSERT_FALSE(IsWhole());
+    EXPECT_TRUE(std::ranges::equal(replicas_[1]->region(), held)) << "it was overwritten";
+    EXPECT_TRUE(Eventually([&] { return log_->Has("is not taken in again yet"); }));
+    // The way out.
+    Stop(1);
+    std::filesystem::remove(folder_ + "/r1");
+    StartAgain(1);
+    EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+    CloseAndExpectEqual(*store_);
+  }
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(WhatTheOthersLostTest, AReplicaThatProvesMoreIsNotTakenIn) {
+  ASSERT_NO_FATAL_FAILURE(GoOnWithout({}));
+  ExpectRefused("but the group's log ends at");
+}
+
+TEST_F(WhatTheOthersLostTest, AReplicaThatProvesOtherRecordsIsNotTakenIn) {
+  ASSERT_NO_FATAL_FAILURE(GoOnWithout(std::vector<std::string>(9, "other")));
+  ExpectRefused("of the group's log is another one");
+}
+
+TEST_F(WhatTheOthersLostTest, AnOpeningDoesNotOverwriteOtherRecordsEither) {
+  ASSERT_NO_FATAL_FAILURE(GoOnWithout(std::vector<std::string>(9, "other")));
+  ASSERT_OK(store_->Close());
+  store_.reset();
+  StartAgain(1);
+  const std::vector<uint64_t> before = Epochs();
+  EXPECT_THAT(Refusal(Continuing()),
+              StatusIs(Code::kInvalidArgument, HasSubstr("of the group's log is another one")));
+  EXPECT_EQ(Epochs(), before) << "sealed, then refused";
+}
+
 TEST_F(SessionShrunkenTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
   ASSERT_OK(Serving(Blocking())->Close());
   Stop(2);
