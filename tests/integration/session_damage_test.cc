@@ -8,7 +8,8 @@ namespace {
 
 class SessionDamageTest : public SessionFixture {};
 
-// Refusals change nothing, also if the member that is read first is damaged, or all members are.
+// Refusals change nothing, also if the member that is read first is damaged, or all members are, and
+// the primary's own pool is gone.
 TEST_F(SessionDamageTest, DamagedMembersAreJudgedBeforeAnySeal) {
   {
     auto store = Taken();
@@ -29,6 +30,7 @@ TEST_F(SessionDamageTest, DamagedMembersAreJudgedBeforeAnySeal) {
   EXPECT_THAT(refusal(foreign), StatusIs(Code::kInvalidArgument));
   Damage(1);
   Damage(2);
+  std::filesystem::remove(folder_ + "/primary");
   const Status hopeless = refusal(Request());
   EXPECT_THAT(hopeless, StatusIs(Code::kCorruption));
   EXPECT_THAT(hopeless.message(), testing::HasSubstr(replicas_[2]->address()));

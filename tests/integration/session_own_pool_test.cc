@@ -198,6 +198,12 @@ TEST_F(SessionOwnPoolTest, SoItIsForOneReplica) {
   ExpectRepeatedAfterAnyCut(all, 2);
 }
 
+TEST_F(SessionOwnPoolTest, LogsThatAreDamagedAtAllReplicasComeFromThePrimarysPool) {
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  for (size_t i = 0; i < 3; ++i) Damage(i);
+  ExpectTakenWith("one");
+}
+
 // All pools but the primary's went back to what they were before a replica was added.
 TEST_F(SessionOwnPoolTest, SoItIsIfTheReplicasChangedSince) {
   replicas_.push_back(StartReplica(3));
