@@ -93,6 +93,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));
   HL_RETURN_IF_ERROR(ForPeople("absences", &hello->absences));
   HL_RETURN_IF_ERROR(Name("proposed_replica", hello->proposed_replica, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Name("leaving_replica", hello->leaving_replica, kMaxEndpoint));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 

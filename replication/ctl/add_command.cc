@@ -1,4 +1,4 @@
-// hyperloopctl add
+// hyperloopctl add, hyperloopctl remove
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -32,103 +32,61 @@ bool Has(const std::vector<std::string>& addresses, const std::string& address) 
   return std::ranges::count(addresses, address) != 0;
 }
 
-// Proposes a replica to the members of a group, and waits until the group's primary has taken it
-// in. It asks each time on connections of its own, so that replicas may restart meanwhile.
-class Adding {
+// A change of a group that is proposed to its members, for its primary to make. It asks each time
+// on connections of its own, so that replicas may restart meanwhile.
+class Proposal {
  public:
-  static Result<Adding> Create(const std::string& uri, const std::string& newcomer) {
-    StoreOptions options;
-    HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options));
-    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(newcomer));
-    HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, nullptr));
-    Adding adding(endpoint.ToString(), trust, options.ack_timeout / 2 + kPause);
-    for (const std::string& each : options.replicas) {
-      HL_ASSIGN_OR_RETURN(const control::Endpoint listed, control::ParseEndpoint(each));
-      if (listed.ToString() != adding.newcomer_) adding.listed_.push_back(listed.ToString());
-    }
-    if (adding.listed_.empty())
-      return InvalidArgument("the URI lists no other replica than the one that is to be added");
-    return adding;
-  }
-
-  // Refuses what no primary would take in, before anything is proposed.
-  Status Check() {
-    HL_RETURN_IF_ERROR(Look());
-    if (IsMember()) return {};
-    for (const std::string& absent : newest_.absent_replicas) {
-      if (absent == newcomer_) continue;
-      return Unavailable(
-          Text("the group's replicas change only while all of them are there: it "
-               "goes on without ",
-               absent));
-    }
-    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, Hello(newcomer_));
-    if (hello.device != "ready")
-      return Unavailable(Text("replica ", newcomer_, ": ", hello.device));
-    if (hello.region_size != newest_.region_size) {
-      return InvalidArgument(Text("replica ", newcomer_, " has a region of ", hello.region_size,
-                                  " B, the group one of ", newest_.region_size,
-                                  " B: hyperloopctl resize"));
-    }
-    if (hello.installed_epoch != 0 && hello.group != newest_.group) {
-      return InvalidArgument(Text("replica ", newcomer_, " belongs to group ", hello.group,
-                                  ", and not to group ", newest_.group,
-                                  "; start it with a fresh pool"));
-    }
-    return CheckPrimary();
-  }
-
-  // Whether the primary has taken it in before `patience` has passed.
-  Status Await(std::chrono::seconds patience) {
-    const auto until = Clock::now() + patience;
-    HL_RETURN_IF_ERROR(Propose());
-    Say("proposed to the group's replicas, which the primary asks every few seconds");
-    bool announced = false;
-    while (!IsMember() && Clock::now() < until) {
-      if (IsAbsent() && !std::exchange(announced, true))
-        Say("the group has recorded it, and takes it in");
-      if (!IsAbsent()) Propose().IgnoreError();  // while the group changes, a replica may be slow
-      std::this_thread::sleep_for(kPause);
-      Look().IgnoreError();
-    }
-    return IsMember() ? AwaitSteady() : GiveUp(patience);
-  }
-
-  // In a configuration that has served.
-  bool IsMember() const {
-    return newest_.served_epoch == newest_.installed_epoch &&
-           Has(newest_.installed_replicas, newcomer_);
-  }
   uint64_t epoch() const { return newest_.installed_epoch; }
   size_t size() const { return newest_.installed_replicas.size(); }
 
- private:
-  Adding(std::string newcomer, const control::Trust& trust, std::chrono::nanoseconds steady)
-      : newcomer_(std::move(newcomer)), trust_(trust), steady_(steady) {}
+ protected:
+  // `replica`: the one that comes or leaves.
+  Proposal(std::string replica, bool leaves, const control::Trust& trust,
+           std::vector<std::string> others)
+      : replica_(std::move(replica)), leaves_(leaves), trust_(trust), others_(std::move(others)) {}
 
-  bool IsAbsent() const { return Has(newest_.absent_replicas, newcomer_); }
+  struct Parsed {
+    std::string replica;
+    control::Trust trust;
+    std::vector<std::string> others;  // those that the URI lists
+    std::chrono::nanoseconds ack_timeout;
+  };
+  static Result<Parsed> Parse(const std::string& uri, const std::string& replica) {
+    StoreOptions options;
+    HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options));
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(replica));
+    HL_ASSIGN_OR_RETURN(control::Trust trust, control::Trust::Load(options.keys, nullptr));
+    Parsed parsed{endpoint.ToString(), std::move(trust), {}, options.ack_timeout};
+    for (const std::string& each : options.replicas) {
+      HL_ASSIGN_OR_RETURN(const control::Endpoint listed, control::ParseEndpoint(each));
+      if (listed.ToString() != parsed.replica) parsed.others.push_back(listed.ToString());
+    }
+    if (parsed.others.empty())
+      return InvalidArgument(Text("the URI lists no other replica than ", parsed.replica));
+    return parsed;
+  }
 
-  void Say(const std::string& text) const {
+  const control::HelloReplyT& newest() const { return newest_; }
+  const std::string& replica() const { return replica_; }
+  bool HasReplica() const { return Has(newest_.installed_replicas, replica_); }
+  bool IsAbsent() const { return Has(newest_.absent_replicas, replica_); }
+  // Whether the newest configuration has served.
+  bool HasServed() const { return newest_.served_epoch == newest_.installed_epoch; }
+
+  static void Say(const std::string& text) {
     std::printf("%s\n", text.c_str());
     std::fflush(stdout);
   }
 
-  template <class Reply, class Request>
-  Result<Reply> Call(const std::string& address, Request request) const {
-    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
-    HL_ASSIGN_OR_RETURN(const auto client,
-                        control::ControlClient::Connect(endpoint, trust_, kAnswer));
-    return client->Call<Reply>(std::move(request), kAnswer);
-  }
   Result<control::HelloReplyT> Hello(const std::string& address) const {
     return Call<control::HelloReplyT>(address, control::HelloRequestT{});
   }
 
-  // Sets newest_: the answer of the replica with the newest configuration.
+  // Sets newest(): the answer of the replica with the newest configuration.
   Status Look() {
     Status why;
     control::HelloReplyT newest;
-    for (const std::string& address : listed_) {
+    for (const std::string& address : others_) {
       Result<control::HelloReplyT> hello = Hello(address);
       if (!hello.ok()) {
         why = hello.status();
@@ -151,24 +109,34 @@ class Adding {
     return {};
   }
 
-  Status CheckPrimary() {
+  Status CheckOthersAreThere() const {
+    for (const std::string& absent : newest_.absent_replicas) {
+      if (absent == replica_) continue;
+      return Unavailable(
+          Text("the group's replicas change only while all of them are there: it "
+               "goes on without ",
+               absent));
+    }
+    return {};
+  }
+
+  // `remedy`: what to do where nobody serves.
+  Status CheckPrimary(const std::string& remedy) {
     const control::HelloReplyT before = newest_;
     std::this_thread::sleep_for(kWatch);
     HL_RETURN_IF_ERROR(Look());
     const bool moved = newest_.node_id != before.node_id || newest_.heartbeat != before.heartbeat;
     if (!newest_.released && moved) return {};
     return Unavailable(
-        Text("no primary serves the group, and only a primary takes a replica in: "
-             "open the database with the new replica in the URI's list and "
-             "add_replica=",
-             newcomer_));
+        Text("no primary serves the group, and only a primary changes it: ", remedy));
   }
 
   // To each member that answers. An error: to none.
   Status Propose() {
     control::ProposeRequestT request;
     request.group = newest_.group;
-    request.replica = newcomer_;
+    request.replica = replica_;
+    request.leaves = leaves_;
     Status last;
     size_t told = 0;
     for (const std::string& address : newest_.installed_replicas) {
@@ -179,16 +147,86 @@ class Adding {
     return told == 0 ? last : Status();
   }
 
+ private:
+  template <class Reply, class Request>
+  Result<Reply> Call(const std::string& address, Request request) const {
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
+    HL_ASSIGN_OR_RETURN(const auto client,
+                        control::ControlClient::Connect(endpoint, trust_, kAnswer));
+    return client->Call<Reply>(std::move(request), kAnswer);
+  }
+
+  std::string replica_;
+  bool leaves_;
+  control::Trust trust_;
+  std::vector<std::string> others_;
+  control::HelloReplyT newest_;
+};
+
+// Waits until the group's primary has taken the replica in.
+class Adding : public Proposal {
+ public:
+  static Result<Adding> Create(const std::string& uri, const std::string& newcomer) {
+    HL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(uri, newcomer));
+    return Adding(parsed);
+  }
+
+  // Refuses what no primary would take in, before anything is proposed.
+  Status Check() {
+    HL_RETURN_IF_ERROR(Look());
+    if (IsMember()) return {};
+    HL_RETURN_IF_ERROR(CheckOthersAreThere());
+    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, Hello(replica()));
+    if (hello.device != "ready")
+      return Unavailable(Text("replica ", replica(), ": ", hello.device));
+    if (hello.region_size != newest().region_size) {
+      return InvalidArgument(Text("replica ", replica(), " has a region of ", hello.region_size,
+                                  " B, the group one of ", newest().region_size,
+                                  " B: hyperloopctl resize"));
+    }
+    if (hello.installed_epoch != 0 && hello.group != newest().group) {
+      return InvalidArgument(Text("replica ", replica(), " belongs to group ", hello.group,
+                                  ", and not to group ", newest().group,
+                                  "; start it with a fresh pool"));
+    }
+    return CheckPrimary(Text(
+        "open the database with the new replica in the URI's list and add_replica=", replica()));
+  }
+
+  // Whether the primary has taken it in before `patience` has passed.
+  Status Await(std::chrono::seconds patience) {
+    const auto until = Clock::now() + patience;
+    HL_RETURN_IF_ERROR(Propose());
+    Say("proposed to the group's replicas, which the primary asks every few seconds");
+    bool announced = false;
+    while (!IsMember() && Clock::now() < until) {
+      if (IsAbsent() && !std::exchange(announced, true))
+        Say("the group has recorded it, and takes it in");
+      if (!IsAbsent()) Propose().IgnoreError();  // while the group changes, a replica may be slow
+      std::this_thread::sleep_for(kPause);
+      Look().IgnoreError();
+    }
+    return IsMember() ? AwaitSteady() : GiveUp(patience);
+  }
+
+  // In a configuration that has served.
+  bool IsMember() const { return HasServed() && HasReplica(); }
+
+ private:
+  explicit Adding(const Parsed& parsed)
+      : Proposal(parsed.replica, false, parsed.trust, parsed.others),
+        steady_(parsed.ack_timeout / 2 + kPause) {}
+
   // A member whose first operations fail is left out again, or the group stops, within half of
   // ack_timeout.
   Status AwaitSteady() {
-    const uint64_t taken_in = newest_.installed_epoch;
+    const uint64_t taken_in = epoch();
     Status seen;  // what the last look has not seen is not claimed
     for (const auto until = Clock::now() + steady_; Clock::now() < until;) {
       std::this_thread::sleep_for(kPause);
       seen = Look();
-      if (newest_.installed_epoch == taken_in && IsMember()) continue;
-      return Unavailable(Text("the group had taken ", newcomer_,
+      if (epoch() == taken_in && IsMember()) continue;
+      return Unavailable(Text("the group had taken ", replica(),
                               " in, and has changed again since; the primary's log says why, and "
                               "hyperloopctl status what it is now"));
     }
@@ -205,23 +243,70 @@ class Adding {
       if (IsAbsent()) break;
     }
     if (IsAbsent()) {
-      return TimedOut(Text("the group has recorded ", newcomer_, " but did not take it in for ",
+      return TimedOut(Text("the group has recorded ", replica(), " but did not take it in for ",
                            patience.count(),
                            " s; it does so as soon as it can, and the primary's log says what is "
                            "in the way. From now on the database's URI has to list it, or, to be "
                            "opened without it, to have remove_replica=",
-                           newcomer_));
+                           replica()));
     }
     if (!seen.ok()) return seen;
-    return TimedOut(Text("the primary did not add ", newcomer_, " for ", patience.count(),
+    return TimedOut(Text("the primary did not add ", replica(), " for ", patience.count(),
                          " s, and its log says why; the group has not recorded it"));
   }
 
-  std::string newcomer_;
-  control::Trust trust_;
-  std::vector<std::string> listed_;
   std::chrono::nanoseconds steady_;
-  control::HelloReplyT newest_;
+};
+
+// Waits until the group does without a replica, which it has left out before, for good.
+class Removing : public Proposal {
+ public:
+  static Result<Removing> Create(const std::string& uri, const std::string& leaver) {
+    HL_ASSIGN_OR_RETURN(const Parsed parsed, Parse(uri, leaver));
+    return Removing(parsed);
+  }
+
+  // Refuses what no primary would do, before anything is proposed.
+  Status Check() {
+    HL_RETURN_IF_ERROR(Look());
+    if (IsGone()) return {};
+    if (HasReplica()) {
+      return InvalidArgument(
+          Text("the group does not go on without ", replica(),
+               " now, and only what it has left out leaves it while its primary serves: end that "
+               "replica first, with on_replica_failure=continue, or open the database without it "
+               "and with remove_replica=",
+               replica()));
+    }
+    HL_RETURN_IF_ERROR(CheckOthersAreThere());
+    return CheckPrimary(
+        Text("open the database without it in the URI's list and with remove_replica=", replica()));
+  }
+
+  Status Await(std::chrono::seconds patience) {
+    const auto until = Clock::now() + patience;
+    HL_RETURN_IF_ERROR(Propose());
+    Say("proposed to the group's replicas, which the primary asks every few seconds");
+    while (!IsGone() && Clock::now() < until) {
+      Propose().IgnoreError();  // while the group changes, a replica may be slow
+      std::this_thread::sleep_for(kPause);
+      Look().IgnoreError();
+    }
+    // A primary that has just read the proposal may still follow it.
+    for (const auto last = Clock::now() + kLastRound; !IsGone() && Clock::now() < last;) {
+      std::this_thread::sleep_for(kPause);
+      Look().IgnoreError();
+    }
+    if (IsGone()) return {};
+    return TimedOut(Text("the group still has ", replica(), " after ", patience.count(),
+                         " s, and the primary's log says why; it may have taken it in again"));
+  }
+
+  bool IsGone() const { return HasServed() && !HasReplica() && !IsAbsent(); }
+
+ private:
+  explicit Removing(const Parsed& parsed)
+      : Proposal(parsed.replica, true, parsed.trust, parsed.others) {}
 };
 
 int Add(const Where& where, const std::string& newcomer, std::chrono::seconds patience) {
@@ -242,31 +327,67 @@ int Add(const Where& where, const std::string& newcomer, std::chrono::seconds pa
   return kExitOk;
 }
 
+int Remove(const Where& where, const std::string& leaver, std::chrono::seconds patience) {
+  const Result<std::string> uri = UriOf(where);
+  if (!uri.ok()) return Fail(uri.status());
+  Result<Removing> removing = Removing::Create(*uri, leaver);
+  if (!removing.ok()) return Fail(removing.status());
+  if (const Status status = removing->Check(); !status.ok()) return Fail(status);
+  if (!removing->IsGone())
+    if (const Status status = removing->Await(patience); !status.ok()) return Fail(status);
+  std::printf(
+      "%s is not in the group (epoch %llu, %zu replicas)\n"
+      "The database's URI must not list it.\n",
+      leaver.c_str(), static_cast<unsigned long long>(removing->epoch()), removing->size());
+  return kExitOk;
+}
+
+struct ChangeOptions {
+  Where where;
+  std::string replica;
+  uint32_t wait = 60;
+};
+
+void AddChange(CLI::App* command, ChangeOptions* options, const std::string& uri,
+               const std::string& replica) {
+  AddWhere(command, &options->where, uri);
+  command->add_option("replica", options->replica, replica)->type_name("HOST:PORT")->required();
+  command->add_option("--wait", options->wait, "how many seconds it may take")
+      ->check(CLI::Range(1u, 86400u))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void AddAdd(CLI::App& app, Action* chosen) {
-  struct Options {
-    Where where;
-    std::string replica;
-    uint32_t wait = 60;
-  };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChangeOptions>();
   CLI::App* add = app.add_subcommand(
       "add",
       "take one more replica into a group while its primary serves; the replica runs already, with "
       "a fresh pool of the same size. A call that was interrupted is repeated");
-  AddWhere(add, &options->where,
-           "URI of the group; whether it lists the new replica does not matter");
-  add->add_option("replica", options->replica, "HOST:PORT of the new replica")
-      ->type_name("HOST:PORT")
-      ->required();
-  add->add_option("--wait", options->wait, "how many seconds it may take")
-      ->check(CLI::Range(1u, 86400u))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  AddChange(add, options.get(),
+            "URI of the group; whether it lists the new replica does not matter",
+            "HOST:PORT of the new replica");
   add->callback([=] {
     *chosen = [=] {
       return Add(options->where, options->replica, std::chrono::seconds(options->wait));
+    };
+  });
+}
+
+void AddRemoveReplica(CLI::App& app, Action* chosen) {
+  auto options = std::make_shared<ChangeOptions>();
+  CLI::App* remove = app.add_subcommand(
+      "remove",
+      "take a replica that the group has left out, dead or alive, out of it for good, while its "
+      "primary serves; all others are there. A call that was interrupted is repeated");
+  AddChange(remove, options.get(),
+            "URI of the group; whether it lists that replica does not matter",
+            "HOST:PORT of the replica that leaves");
+  remove->callback([=] {
+    *chosen = [=] {
+      return Remove(options->where, options->replica, std::chrono::seconds(options->wait));
     };
   });
 }

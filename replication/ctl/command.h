@@ -36,6 +36,7 @@ void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);
 void AddSwitchover(CLI::App& app, Action* chosen);
 void AddAdd(CLI::App& app, Action* chosen);
+void AddRemoveReplica(CLI::App& app, Action* chosen);
 void AddReset(CLI::App& app, Action* chosen);
 void AddResize(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   AddPromote(app, &chosen);
   AddSwitchover(app, &chosen);
   AddAdd(app, &chosen);
+  AddRemoveReplica(app, &chosen);
   AddReset(app, &chosen);
   AddResize(app, &chosen);
   AddOptions(app, &chosen);

@@ -19,6 +19,12 @@ constexpr std::chrono::milliseconds kFresh = kInterval + kAnswer;
 // A replica that fails within this time after it was taken in is waited for longer.
 constexpr std::chrono::minutes kSoon{10};
 
+// As configurations name it; empty: it is not one, or there is none.
+std::string AddressOf(const std::string& proposed) {
+  const Result<control::Endpoint> endpoint = control::ParseEndpoint(proposed);
+  return endpoint.ok() ? endpoint->ToString() : "";
+}
+
 std::chrono::seconds PauseAfter(uint32_t failures) {
   return kFirstPause * (1u << std::min(failures - 1, kMostPauseDoublings));
 }
@@ -30,6 +36,7 @@ AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shar
     : trust_(std::move(trust)),
       round_interval_(options.heartbeat_timeout.count() == 0 ? kRoundInterval : kInterval),
       try_way_(options.try_way),
+      few_hold_(options.few_hold),
       log_(std::move(log)),
       silence_(options.heartbeat_timeout, options.rules),
       thread_(
@@ -63,6 +70,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
       absent.back().ready_until = {};
     }
     absent_ = std::move(absent);
+    leaver_until_ = {};
     silent_.clear();
     any_silent_.store(false, std::memory_order_relaxed);
     group_ = group;
@@ -87,6 +95,12 @@ std::optional<Configuration::Replica> AbsentWatch::Newcomer() const {
   if (absent_.empty() || !absent_.back().proposed) return {};
   if (Clock::now() >= absent_.back().ready_until) return {};
   return absent_.back().replica;
+}
+
+std::optional<std::string> AbsentWatch::Leaver() const {
+  const std::lock_guard lock(mutex_);
+  if (Clock::now() >= leaver_until_) return {};
+  return configuration_.absent.front().address;
 }
 
 std::vector<std::string> AbsentWatch::Silent() const {
@@ -127,7 +141,7 @@ bool AbsentWatch::any_ready() const {
 }
 
 void AbsentWatch::UpdateReadyLocked() {
-  Clock::time_point until{};
+  Clock::time_point until = leaver_until_;
   for (const Absent& each : absent_) until = std::max(until, each.ready_until);
   ready_until_.store(until, std::memory_order_relaxed);
 }
@@ -167,7 +181,7 @@ void AbsentWatch::AskMembers() {
     configuration = configuration_;
     generation = generation_;
   }
-  std::string proposed;
+  std::string proposed, leaving;
   std::map<std::string, uint64_t> proposals;
   std::vector<std::string> unanswered;
   for (const Configuration::Replica& each : configuration.replicas) {
@@ -178,14 +192,15 @@ void AbsentWatch::AskMembers() {
     proposals[each.address] = hello->proposals;
     const auto before = proposals_.find(each.address);
     const bool repeated = before != proposals_.end() && before->second < hello->proposals;
-    const Result<control::Endpoint> endpoint = control::ParseEndpoint(hello->proposed_replica);
-    if (proposed.empty() && repeated && endpoint.ok()) proposed = endpoint->ToString();
+    if (proposed.empty() && repeated) proposed = AddressOf(hello->proposed_replica);
+    if (leaving.empty() && repeated) leaving = AddressOf(hello->leaving_replica);
   }
   proposals_ = std::move(proposals);
   std::vector<std::string> silent = JudgeSilence(configuration, unanswered, generation, begun);
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return;
   NoteProposalLocked(proposed);
+  NoteLeaverLocked(leaving, unanswered.empty());
   silent_ = std::move(silent);
   any_silent_.store(!silent_.empty(), std::memory_order_relaxed);
 }
@@ -216,6 +231,22 @@ void AbsentWatch::NoteProposalLocked(const std::string& address) {
     if (history.failures != 0) absent_.back().next = history.last + PauseAfter(history.failures);
   }
   UpdateReadyLocked();
+}
+
+void AbsentWatch::NoteLeaverLocked(const std::string& address, bool answered) {
+  Status judged = CheckLeaver(configuration_, address);
+  if (judged.ok() && !answered) judged = Unavailable("a member is silent");
+  if (judged.ok() && few_hold_ != nullptr && few_hold_(configuration_.replicas.size())) {
+    judged = Unavailable(
+        "fewer than half of those that stay hold the tables of the database; they are sent them");
+  }
+  leaver_until_ = judged.ok() ? Clock::now() + 2 * round_interval_ : Clock::time_point();
+  UpdateReadyLocked();
+  if (address.empty() || std::exchange(leaver_refusal_, judged.message()) == judged.message())
+    return;
+  if (!judged.ok())
+    LogLine(log_.get(), LogLevel::kInfo,
+            {"replica ", address, " does not leave the group yet: ", judged.message()});
 }
 
 // Taking a replica in interrupts the group, and needs every member to answer requests. A member

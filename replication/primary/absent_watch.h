@@ -1,7 +1,7 @@
 // AbsentWatch: asks the replicas that a group has left out, again and again, whether they can be
 // taken in again. It asks the members, too, whether somebody proposes a replica that the group does
-// not have yet (ProposeRequest in control.fbs), and then asks that one. A member that does not
-// answer is suspected.
+// not have yet, or that it has left out and is to give up (ProposeRequest in control.fbs). It asks
+// the new one, too. A member that does not answer is suspected.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,9 @@ class AbsentWatch {
     // which it cannot is not taken in. It is called on a thread of its own, one call at a time.
     // Null: it is not asked.
     std::function<Status(const std::string& host)> try_way = nullptr;
+    // Whether fewer than half of so many replicas are known to hold the database's tables. None
+    // leaves the group then. Must not wait. Null: there are no tables.
+    std::function<bool(size_t of)> few_hold = nullptr;
   };
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
   AbsentWatch(control::Trust trust, const Options& options, std::shared_ptr<Log> log,
@@ -44,7 +47,7 @@ class AbsentWatch {
 
   // Watches the absent replicas of this configuration from now on, and asks its members.
   void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);
-  // Whether Ready or Newcomer would name a replica.
+  // Whether Ready, Newcomer or Leaver would name a replica.
   bool any_ready() const;
   // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, a
   // moment ago, when all members answered.
@@ -52,6 +55,10 @@ class AbsentWatch {
   // A replica that a member proposes. CheckNewcomer accepted its answers, a moment ago, when all
   // members answered. Nothing: there is none.
   std::optional<Configuration::Replica> Newcomer() const;
+  // The absent replica, if a member says that it is to leave the group for good, and all members
+  // answered a moment ago. Nothing also if others are absent, too: the group changes only while
+  // all that stay are there.
+  std::optional<std::string> Leaver() const;
   // The addresses of members that have not answered for heartbeat_timeout, at a time when all
   // others answered, and these may go on without them. Empty from Set on, until they are found so
   // again.
@@ -94,6 +101,8 @@ class AbsentWatch {
                                         const std::vector<std::string>& unanswered,
                                         uint64_t generation, Clock::time_point begun);
   void NoteProposalLocked(const std::string& address);
+  // The members say that this replica is to leave; empty: none. `answered`: all of them did.
+  void NoteLeaverLocked(const std::string& address, bool answered);
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
   // Judges the replica's answer. Ok: nothing about this replica keeps it from being taken in.
@@ -108,22 +117,25 @@ class AbsentWatch {
   Status TryWithin(const std::string& host);
   Result<control::HelloReplyT> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
-  // To be called when a ready_until has changed.
+  // To be called when a ready_until, or leaver_until_, has changed.
   void UpdateReadyLocked();
 
   const control::Trust trust_;
   const std::chrono::milliseconds round_interval_;
   const std::function<Status(const std::string& host)> try_way_;
+  const std::function<bool(size_t of)> few_hold_;
   const std::shared_ptr<Log> log_;
-  std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest one of absent_
+  std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest of all
   std::atomic<bool> any_silent_{false}, ending_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   Configuration configuration_;
   Uuid group_{};
   uint64_t region_size_ = 0;
-  uint64_t generation_ = 0;     // of Set
-  std::vector<Absent> absent_;  // and the proposed one, last
+  uint64_t generation_ = 0;           // of Set
+  std::vector<Absent> absent_;        // and the proposed one, last
+  Clock::time_point leaver_until_{};  // Leaver names the only absent replica until then
+  std::string leaver_refusal_;        // as it was logged last
   std::vector<std::string> silent_;
   Clock::time_point next_round_{};          // when the members may be asked next
   std::map<std::string, History> history_;  // by address

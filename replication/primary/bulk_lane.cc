@@ -238,7 +238,7 @@ Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
     const Replica* slowest = nullptr;
     Lack lack;
     auto deadline = Clock::time_point::max();
-    const bool others_too = holders == Holders::kAll || FewCountLocked();
+    const bool others_too = holders == Holders::kAll || FewCountLocked(of_);
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
       const bool waited_for = replica->counts || (others_too && replica->connect != nullptr);
@@ -457,10 +457,15 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
   }
 }
 
-bool BulkLane::FewCountLocked() const {
+bool BulkLane::FewCount(size_t of) const {
+  const std::lock_guard lock(mutex_);
+  return FewCountLocked(of);
+}
+
+bool BulkLane::FewCountLocked(size_t of) const {
   const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
                                       [](const auto& each) { return each->counts; });
-  return 2 * static_cast<size_t>(counting) < of_;
+  return 2 * static_cast<size_t>(counting) < of;
 }
 
 // Those that are left are more than half, so any majority has one that holds the files.

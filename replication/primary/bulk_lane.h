@@ -111,6 +111,8 @@ class BulkLane {
   // Makes the calls of Await that are under way fail.
   void Interrupt();
   uint64_t interrupts() const;  // how often Interrupt was called
+  // Whether fewer than half of `of` replicas count.
+  bool FewCount(size_t of) const;
   // How many local files are known to be damaged, and could not be mended.
   size_t damaged() const;
 
@@ -213,7 +215,7 @@ class BulkLane {
                      Holders holders, uint64_t interrupts);
   // A listed file in a directory, whose bytes the replica holds under another name; null: none.
   const WholeFile* RenamedLocked(const Replica& replica) const;
-  bool FewCountLocked() const;
+  bool FewCountLocked(size_t of) const;
   // Whether it is listed or leaving, so that replicas are to hold it.
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;

@@ -808,6 +808,17 @@ TEST_F(BulkLaneTest, AReplicaThatIsNotOfTheGroupIsNotCounted) {
   EXPECT_OK(lane_->Await(kLongWait));
 }
 
+TEST_F(BulkLaneTest, OnlyThoseThatCaughtUpCount) {
+  Use(3);
+  replicas_[1]->FailPuts(Unavailable("gone"));
+  List(Make("000007.sst", "content"));
+  AimAtTwo(3);
+  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(2); }));
+  EXPECT_TRUE(lane_->FewCount(3));
+  replicas_[1]->FailPuts({});
+  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(3); }));
+}
+
 TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
   List(Make("000007.sst", "bytes"));
   replicas_[1]->StopAt(1);

@@ -364,5 +364,78 @@ TEST_F(WayOutTest, WhereAMajorityIsLeftItMayGoOn) {
               AllOf(HasSubstr("only 2 of"), HasSubstr("min_replicas=3")));
 }
 
+// --- a replica that was left out leaves while the group serves
+
+TEST(LeavingTest, OnlyTheOneAbsentReplicaLeaves) {
+  Configuration own;
+  own.replicas = {{kNilUuid, "r0"}, {kNilUuid, "r1"}, {kNilUuid, "r2"}};
+  EXPECT_THAT(CheckLeaver(own, "r2"), StatusIs(Code::kUnavailable, HasSubstr("not left r2 out")));
+  own.absent = {{kNilUuid, "r3"}};
+  EXPECT_OK(CheckLeaver(own, "r3"));
+  EXPECT_EQ(CheckLeaver(own, "r2").code(), Code::kUnavailable);
+  own.absent.push_back({kNilUuid, "r4"});
+  EXPECT_THAT(CheckLeaver(own, "r3"), StatusIs(Code::kUnavailable, HasSubstr("r4 is not")));
+}
+
+// The last of `count` replicas was left out, and the others were cut short when they installed a
+// configuration without it.
+class Leaving {
+ public:
+  Leaving(int count, uint32_t installed) : count_(count) {
+    for (int i = 0; i < count; ++i) {
+      MemberLook look{"replica r" + std::to_string(i), Address(i), {}};
+      control::HelloReplyT& hello = look.hello;
+      const bool last = i + 1 == count, without = !last && ((installed >> i) & 1) != 0;
+      hello.node_id = Node(i);
+      hello.device = "ready";
+      hello.region_size = 1 << 20;
+      hello.group = kGroup;
+      hello.sealed_epoch = hello.installed_epoch = hello.served_epoch = last ? 4 : without ? 6 : 5;
+      for (int j = 0; j < count - (last ? 0 : 1); ++j) {
+        hello.installed_nodes.push_back(Node(j));
+        hello.installed_replicas.push_back(Address(j));
+      }
+      if (!last && !without) {
+        hello.absent_nodes = {Node(count - 1)};
+        hello.absent_replicas = {Address(count - 1)};
+      }
+      looks_.push_back(std::move(look));
+    }
+  }
+  // Whether the replicas of `up` are enough for an opening that lists the first `listed`.
+  bool Serves(uint32_t up, int listed) const {
+    std::vector<MemberLook> members;
+    std::vector<MissingReplica> missing;
+    for (int i = 0; i < listed; ++i) {
+      if (((up >> i) & 1) != 0)
+        members.push_back(looks_[static_cast<size_t>(i)]);
+      else
+        missing.push_back({"replica r" + std::to_string(i), Address(i), "does not answer"});
+    }
+    return !members.empty() && PlanTake(members, missing, 0, {true, 0}).ok();
+  }
+  bool Serves(uint32_t up) const { return Serves(up, count_) || Serves(up, count_ - 1); }
+
+ private:
+  static std::string Address(int i) { return "10.0.0." + std::to_string(i) + ":7000"; }
+  static std::string Node(int i) {
+    return "00000000-0000-4000-8000-00000000000" + std::to_string(i);
+  }
+  const int count_;
+  std::vector<MemberLook> looks_;
+};
+
+TEST(LeavingTest, NoTwoPartsOfAGroupServeWhereverItIsCutShort) {
+  for (int count = 3; count <= 6; ++count) {
+    const uint32_t all = (1u << count) - 1;
+    for (uint32_t installed = 0; installed <= all / 2; ++installed) {
+      const Leaving group(count, installed);
+      EXPECT_TRUE(group.Serves(all / 2)) << "those that stay";
+      for (uint32_t up = 0; up <= all; ++up)
+        EXPECT_FALSE(group.Serves(up) && group.Serves(all & ~up)) << count << installed << up;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hyperloop

@@ -191,9 +191,10 @@ class Session {
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
+  // `planned`: the group works, and is to change.
+  void NoteOutOfReach(const Status& cause, bool planned);
   // In these, `joiner` is an absent replica that is to be a member, or a new one that is to be of
   // the group, absent at first; null: there is none.
-  void NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner);
   // Sets since when the group does not answer: the moment at which it was heard of last.
   void NoteSilence(std::chrono::steady_clock::time_point since);
   // What follows if the group stays away, for messages.
@@ -216,7 +217,10 @@ class Session {
   void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
   Status Announce(ReplicaHandle& newcomer, Configuration* next);
-  // Whether this configuration records the replica whose addition is to be taken back.
+  // Sets taken_back_ if an absent replica is to leave the group. False: there is none.
+  bool NoteLeaver();
+  // Whether this configuration records the replica whose addition is to be taken back, or that is
+  // to leave.
   bool HasTakenBack(const Configuration& configuration) const;
   void NoteAddition(const ReplicaHandle* joiner);
   // Whether the configuration has it, perhaps as an absent one.
@@ -345,7 +349,8 @@ class Session {
   std::optional<LogsEnd> stands_in_for_;
 
   // Of additions while the group serves, by address: the replica that was recorded last and was no
-  // member since; and one that then could not be taken in, until the group has it no more.
+  // member since; and one that then could not be taken in, or that is to leave, until the group has
+  // it no more.
   std::string announced_, taken_back_;
 
   // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later

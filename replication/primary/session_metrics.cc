@@ -34,7 +34,6 @@ void AddLane(const LaneCounters& lane, const Label& group, Page* page) {
 
 void Session::NotePresent() {
   std::map<std::string, bool> present;
-  for (const std::string& address : options_.replicas) present[address] = false;
   for (const auto& replica : configuration_.absent) present[replica.address] = false;
   for (const auto& replica : configuration_.replicas) present[replica.address] = true;
   const std::lock_guard lock(present_mutex_);

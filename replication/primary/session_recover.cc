@@ -42,7 +42,7 @@ Status Session::CheckMembers() const {
 
 Status Session::CheckForChange() const {
   if (ending_ || absent_watch_ == nullptr) return {};
-  if (absent_watch_->any_ready()) return Unavailable("a replica can be taken in");
+  if (absent_watch_->any_ready()) return Unavailable("a replica can be taken in, or given up");
   if (!absent_watch_->any_silent()) return {};
   std::string silent;
   for (const std::string& each : absent_watch_->Silent())
@@ -59,6 +59,7 @@ ReplicaHandle* Session::HandleAt(const std::string& address) const {
 
 ReplicaHandle* Session::ReadyJoiner() {
   if (ending_ || unproven_ != nullptr || absent_watch_ == nullptr) return nullptr;
+  if (absent_watch_->Leaver().has_value()) return nullptr;
   for (const std::string& address : absent_watch_->Ready())
     if (ReplicaHandle* const replica = HandleAt(address); replica != nullptr && !IsMember(*replica))
       return replica;
@@ -78,6 +79,16 @@ void Session::WatchAbsent() {
     absent_watch_->Set(configuration_, info_.group, pool_->region().size());
 }
 
+bool Session::NoteLeaver() {
+  if (ending_ || absent_watch_ == nullptr) return false;
+  const std::optional<std::string> leaver = absent_watch_->Leaver();
+  if (!leaver.has_value()) return false;
+  if (!taken_back_.empty()) return true;
+  taken_back_ = *leaver;
+  Say(LogLevel::kInfo, Text("replica ", *leaver, " is to leave the group"));
+  return true;
+}
+
 bool Session::HasTakenBack(const Configuration& configuration) const {
   return std::ranges::any_of(configuration.absent, [&](const Configuration::Replica& each) {
     return each.address == taken_back_;
@@ -89,9 +100,11 @@ void Session::NoteAddition(const ReplicaHandle* joiner) {
   if (taken_back_.empty() || HasTakenBack(configuration_)) return;
   if (!configuration_.Has(taken_back_)) {
     absences_.erase(taken_back_);
-    Say(LogLevel::kWarn, Text("replica ", taken_back_,
-                              " could not be taken in, and is not of the "
-                              "group, as before it was proposed"));
+    Say(LogLevel::kWarn,
+        Text("replica ", taken_back_,
+             taken_back_ == announced_
+                 ? " could not be taken in, and is not of the group, as before it was proposed"
+                 : " was given up, as somebody proposed, and is not of the group any more"));
   }
   taken_back_.clear();
   if (joiner == nullptr) announced_.clear();
@@ -113,7 +126,7 @@ Status Session::BecomeFenced(const std::string& why) {
   return fence_;
 }
 
-void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
+void Session::NoteOutOfReach(const Status& cause, bool planned) {
   if (out_of_reach_.exchange(true)) return;
   tried_ = false;
   lost_to_ = cause.message();
@@ -121,7 +134,7 @@ void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
   NoteSilence(heartbeat_ == nullptr
                   ? now
                   : std::max(heartbeat_->all_heard(), now - failure_times_.silence));
-  if (joiner != nullptr) return;
+  if (planned) return;
   Say(LogLevel::kWarn, Text("the group stopped answering, which it did until ", lost_time_, ": ",
                             lost_to_, "; reconnecting; ", Outlook()));
 }
@@ -176,7 +189,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
   bool repeated = false;
-  NoteOutOfReach(cause, joiner);
+  NoteOutOfReach(cause, /*planned=*/NoteLeaver() || joiner != nullptr);
   if (joiner != nullptr) {
     Say(LogLevel::kInfo,
         Text(joiner->name(), IsOfGroup(*joiner) ? " is there; taking it in"

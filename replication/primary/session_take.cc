@@ -577,7 +577,8 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     absent_watch_ = std::make_unique<AbsentWatch>(
         replicas_.front()->trust(),
         AbsentWatch::Options{options_.heartbeat_timeout, Rules(),
-                             [this](const std::string& host) { return TryWay(host); }},
+                             [this](const std::string& host) { return TryWay(host); },
+                             [this](size_t of) { return bulk_ != nullptr && bulk_->FewCount(of); }},
         log_, PinnedCpu(*device_));
     WatchAbsent();
   }

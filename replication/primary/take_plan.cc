@@ -607,6 +607,18 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
   return CheckJoiner(own, group, region_size, replica, before, now);
 }
 
+Status CheckLeaver(const Configuration& own, const std::string& address) {
+  bool is_absent = false;
+  for (const Configuration::Replica& each : own.absent) {
+    if (each.address != address) {
+      return Unavailable(Text("the group's replicas change only while all of them are there: ",
+                              each.address, " is not"));
+    }
+    is_absent = true;
+  }
+  return is_absent ? Status() : Unavailable(Text("the group has not left ", address, " out"));
+}
+
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
                               std::span<const MemberLook> after) {
   for (size_t i = 0; i < after.size(); ++i) {

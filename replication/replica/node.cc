@@ -125,7 +125,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.branch_epoch = state_.installed.branch.epoch;
   reply.branch_owner = BranchOwner(state_.installed.branch);
   reply.absences = Printable(store_.absences(), control::kMaxText);
-  reply.proposed_replica = proposed_;
+  (proposed_leaves_ ? reply.leaving_replica : reply.proposed_replica) = proposed_;
   reply.proposals = proposals_;
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
@@ -270,7 +270,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
     connected_ = false;
   }
   if (request.lasting) kept_ = state_.installed;
-  if (state_.installed.Has(proposed_)) proposed_.clear();
+  if (state_.installed.Has(proposed_) != proposed_leaves_) proposed_.clear();
   return control::DoneT{};
 }
 
@@ -351,12 +351,13 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
     return InvalidArgument(Text("address ", replica, " has more than ", kConfigurationAddress - 1,
                                 " bytes; use a shorter name or the address"));
   }
-  if (state_.installed.Has(replica)) return control::DoneT{};
+  if (state_.installed.Has(replica) != request.leaves) return control::DoneT{};
   ++proposals_;
-  if (replica == proposed_) return control::DoneT{};
-  Say(LogLevel::kInfo,
-      Text("replica ", replica, " is proposed to the group, for its primary to add"));
+  if (replica == proposed_ && request.leaves == proposed_leaves_) return control::DoneT{};
+  Say(LogLevel::kInfo, Text("replica ", replica, " is proposed to the group, for its primary to ",
+                            request.leaves ? "give up" : "add"));
   proposed_ = std::move(replica);
+  proposed_leaves_ = request.leaves;
   return control::DoneT{};
 }
 

@@ -134,9 +134,10 @@ class Node {
   // What is installed again if the owner never serves: `replaced_`, or a lasting one that was
   // installed since.
   std::optional<Configuration> kept_;
-  // The endpoint of a replica that somebody wants to have in the group; empty: none. A restart
-  // forgets it; it is asked for until it is there.
+  // The endpoint of a replica that somebody wants to have in the group, or out of it; empty: none.
+  // A restart forgets it; it is asked for until it is there, or is gone.
   std::string proposed_;
+  bool proposed_leaves_ = false;
   uint64_t proposals_ = 0;  // so many were made
 };
 

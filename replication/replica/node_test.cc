@@ -556,6 +556,31 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   EXPECT_EQ(Hello().proposed_replica, "") << "the group has it";
 }
 
+TEST_F(NodeTest, AProposalThatAReplicaLeavesIsToldUntilTheGroupHasItNoMore) {
+  const auto propose = [&](const std::string& replica) {
+    ProposeRequestT request;
+    request.group = kGroup;
+    request.replica = replica;
+    request.leaves = true;
+    return Ask(request);
+  };
+  FormatAs(kGroup);
+  auto install = Install(1, kAnn);
+  install.absent_nodes = {FormatUuid(RandomUuid())};
+  install.absent_replicas = {"host:8"};
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(install));
+  ASSERT_OK(propose("host:7"));
+  EXPECT_EQ(Hello().leaving_replica, "") << "the group does not have it";
+  ASSERT_OK(propose("host:8"));
+  EXPECT_EQ(Hello().leaving_replica, "host:8");
+  EXPECT_EQ(Hello().proposed_replica, "");
+  EXPECT_EQ(Hello().proposals, 1u);
+  ASSERT_OK(Ask(Seal(2, kAnn)));
+  ASSERT_OK(Ask(Install(2, kAnn)));
+  EXPECT_EQ(Hello().leaving_replica, "");
+}
+
 TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {
   // A first taking that crashed before Install binds nobody.
   ASSERT_OK(Ask(Seal(1, kAnn, kOtherGroup)));

@@ -198,5 +198,28 @@ TEST_F(ReplicaChangeTest, AReplicaIsAddedWhileTheDatabaseIsInUse) {
   EXPECT_THAT(Refusal(former), AllOf(HasSubstr(added), HasSubstr("list all")));
 }
 
+TEST_F(ReplicaChangeTest, AReplicaThatWasLeftOutIsRemovedWhileTheDatabaseIsInUse) {
+  ASSERT_OK(cluster_.AddReplica());
+  StoreOptions options = Options();
+  options.on_replica_failure = OnReplicaFailure::kContinue;
+  options.ack_timeout = std::chrono::seconds(10);
+  const std::string leaver = cluster_.endpoint(2);
+  const std::string remove = "remove --dir " + cluster_.folder() + "/cluster " + leaver;
+  {
+    TestDatabase database(options, Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    EXPECT_THAT(Ctl(remove).text, HasSubstr("end that replica first"));
+    cluster_.KillReplica(2);
+    EXPECT_TRUE(Eventually([&] { return database.Put("without", "it").ok(); }));
+    EXPECT_TRUE(Eventually([&] { return Ctl(remove).exit_status == 0; }));
+    EXPECT_THAT(Ctl(remove).text, HasSubstr(leaver + " is not in the group"));
+    EXPECT_TRUE(Eventually([&] { return database.Put("still", "there").ok(); }));
+  }
+  EXPECT_THAT(Refusal(options), HasSubstr("is not of this configuration"));
+  std::erase(options.replicas, leaver);
+  ExpectServes(options);
+}
+
 }  // namespace
 }  // namespace hyperloop::test

@@ -61,6 +61,43 @@ TEST_F(SessionShrunkenTest, AMemberThatAnswersIsNotLeftOutWithoutAnAttemptToBrin
   CloseAndExpectEqual(*store);
 }
 
+// It is not taken in by itself any more.
+TEST_F(SessionShrunkenTest, AReplicaThatWasLeftOutLeavesTheGroupWhileItServes) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  control::ProposeRequestT leave;
+  leave.group = Hello(0).group;
+  leave.leaves = true;
+  Stop(2);
+  EXPECT_TRUE(Insist(*store, "two"));
+  ASSERT_THAT(Hello(0).absent_replicas, ElementsAre(AddressOf(2)));
+  leave.replica = AddressOf(2);
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(1, leave);
+    return Hello(0).absent_replicas.empty();
+  }));
+  EXPECT_TRUE(Insist(*store, "three"));
+  for (const size_t at : {0, 1}) {
+    EXPECT_THAT(Hello(at).installed_replicas, ElementsAre(AddressOf(0), AddressOf(1)));
+    EXPECT_THAT(Hello(at).absent_replicas, IsEmpty());
+  }
+  EXPECT_TRUE(log_->Has("is not of the group any more"));
+  EXPECT_FALSE(log_->Has("another primary was promised"));
+  StartAgain(2);
+  EXPECT_TRUE(Insist(*store, "four"));
+  EXPECT_EQ(Hello(0).installed_replicas.size(), 2u);
+  control::ProposeRequestT add;
+  add.group = leave.group;
+  add.replica = AddressOf(2);
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, add);
+    return IsWhole();
+  }));
+  EXPECT_TRUE(Insist(*store, "five"));
+  ExpectBegins(*store);
+  CloseAndExpectEqual(*store);
+}
+
 TEST_F(SessionShrunkenTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
   for (size_t dead = 0; dead < 3; ++dead) {
     SCOPED_TRACE(dead);
