@@ -125,8 +125,11 @@ class Session {
   Result<std::vector<MemberLook>> LookAtMembers();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
+  Result<TakePlan> PlanAndJudge(const TakeRequest& request, std::vector<MemberLook>* looks,
+                                std::vector<MissingReplica>* missing);
+  // `refused`: set to the replica whose content is what it refuses.
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
-                            const std::vector<MemberLook>& looks);
+                            const std::vector<MemberLook>& looks, std::optional<size_t>* refused);
   // Whether the own region stands in.
   using OwnJudge = std::function<Result<bool>(std::span<const std::byte> own)>;
   using Views = std::function<Result<std::unique_ptr<NodeView>>(size_t member)>;

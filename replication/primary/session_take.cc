@@ -125,7 +125,8 @@ Status Session::DamageOrRival(Status judged, const std::vector<MemberLook>& look
 // Each member examines what it holds, and the chosen one's content is read by RDMA. Neither
 // disturbs anybody. What would be refused after sealing is refused now.
 Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
-                                   const std::vector<MemberLook>& looks) {
+                                   const std::vector<MemberLook>& looks,
+                                   std::optional<size_t>* refused) {
   if (plan.format) {
     HL_ASSIGN_OR_RETURN(const RegionGeometry geometry, GeometryOf(options_, plan.region_size));
     HL_RETURN_IF_ERROR(CheckPairing(request, options_, plan.group, {}, 0));
@@ -145,7 +146,9 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     for (const size_t i : plan.joiners) {
       if (looks[i].hello.installed_epoch == 0) continue;
       HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
-      HL_RETURN_IF_ERROR(CheckOverwriting(looks[i].name, *view, image));
+      const Status judged = CheckOverwriting(looks[i].name, *view, image);
+      if (judged.code() == Code::kInvalidArgument) *refused = i;
+      HL_RETURN_IF_ERROR(judged);
     }
     return {};
   };
@@ -439,6 +442,31 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   return PushOwn(CutLogs(choice, sealed));
 }
 
+// A replica that must not be overwritten counts as missing, where replicas may be missing.
+Result<TakePlan> Session::PlanAndJudge(const TakeRequest& request, std::vector<MemberLook>* looks,
+                                       std::vector<MissingReplica>* missing) {
+  while (true) {
+    HL_ASSIGN_OR_RETURN(TakePlan plan, PlanTake(*looks, *missing, options_.region_size, Rules(),
+                                                {options_.add_replica, options_.remove_replica}));
+    members_ = HandlesOf(plan.configuration.replicas);
+    for (const auto& replica : replicas_) {
+      replica->SetSlowTimeout(SlowTimeout(plan.region_size));
+      replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max(), {});
+    }
+    times_.Begin("watching the owner");
+    HL_RETURN_IF_ERROR(RefuseLivingOwner(*looks));
+    std::optional<size_t> refused;
+    const Status judged =
+        DamageOrRival(JudgeBeforeSealing(request, plan, *looks, &refused), *looks);
+    if (judged.ok()) return plan;
+    if (!refused.has_value() || !Rules().bears_missing()) return judged;
+    const auto look = looks->begin() + static_cast<std::ptrdiff_t>(*refused);
+    missing->push_back({look->name, look->address, judged.message()});
+    looks->erase(look);
+    stands_in_for_.reset();
+  }
+}
+
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
   looks_before_.clear();
@@ -451,20 +479,10 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
                       LookAtReplicas(replicas_, Rules().bears_missing(), &missing));
   if (Rules().bears_missing()) LeaveOutUnfit(&looks, &missing);
-  HL_ASSIGN_OR_RETURN(const TakePlan plan,
-                      PlanTake(looks, missing, options_.region_size, Rules(),
-                               {options_.add_replica, options_.remove_replica}));
-  members_ = HandlesOf(plan.configuration.replicas);
+  HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanAndJudge(request, &looks, &missing));
+  SayUnreleased(looks);
   std::vector<ReplicaHandle*> joiners;
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
-  for (const auto& replica : replicas_) {
-    replica->SetSlowTimeout(SlowTimeout(plan.region_size));
-    replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max(), {});
-  }
-  times_.Begin("watching the owner");
-  HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
-  SayUnreleased(looks);
-  HL_RETURN_IF_ERROR(DamageOrRival(JudgeBeforeSealing(request, plan, looks), looks));
   NoteAbsences(plan, looks, missing);
   times_.Begin("own pool");
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));

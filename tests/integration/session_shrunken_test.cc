@@ -311,9 +311,15 @@ TEST_F(WhatTheOthersLostTest, AnOpeningDoesNotOverwriteOtherRecordsEither) {
   store_.reset();
   StartAgain(1);
   const std::vector<uint64_t> before = Epochs();
-  EXPECT_THAT(Refusal(Continuing()),
+  EXPECT_THAT(Refusal(Blocking()),
               StatusIs(Code::kInvalidArgument, HasSubstr("of the group's log is another one")));
   EXPECT_EQ(Epochs(), before) << "sealed, then refused";
+  const std::vector<std::byte> held(replicas_[1]->region().begin(), replicas_[1]->region().end());
+  store_ = Taken(Continuing());
+  ASSERT_NE(store_, nullptr);
+  EXPECT_TRUE(log_->Has("of the group's log is another one"));
+  EXPECT_EQ(StatusOf(0).replicas.size(), 2u);
+  EXPECT_TRUE(std::ranges::equal(replicas_[1]->region(), held)) << "it was overwritten";
 }
 
 TEST_F(SessionShrunkenTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
