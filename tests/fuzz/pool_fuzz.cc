@@ -90,6 +90,7 @@ class Original {
     HL_FUZZ_CHECK(mkdtemp(folder_.data()) != nullptr, "mkdtemp");
     path_ = folder_ + "/node.pool";
     LaneBench bench(MemoryGroup::Mode::kImmediate);
+    bench.retires = false;  // kWholeFiles are all that is in the bulk lane
     for (int i = 0; i < 60; ++i) bench.RandomCall();
     HL_FUZZ_CHECK(mkdir(store().c_str(), 0700) == 0, store());
     const auto files = Must(FileStore::Open(GroupDirectory(store(), bench.region.info.group)));
