@@ -234,8 +234,11 @@ TEST_F(WholeDatabaseTest, ALostDirectoryIsFilledFromTheGroup) {
 
 // A table that was listed when the primary's machine was lost, and had reached no replica.
 TEST_F(WholeDatabaseTest, AnUnfinishedTableThatNobodyHasKeepsNoDatabaseFromOpening) {
+  StoreOptions options = cluster_.Options();
   {
-    TestDatabase database(cluster_.Options(), Directory());
+    StoreOptions impatient = options;
+    impatient.ack_timeout = std::chrono::seconds(1);  // closing waits for the dead, too
+    TestDatabase database(impatient, Directory());
     ASSERT_OK(database.Open());
     ASSERT_OK(database.Fill(kKeys));
     ASSERT_OK(database.db()->Flush({}));
@@ -249,7 +252,6 @@ TEST_F(WholeDatabaseTest, AnUnfinishedTableThatNobodyHasKeepsNoDatabaseFromOpeni
   }
   ASSERT_OK(cluster_.Restart());
   fs::remove_all(Directory());
-  StoreOptions options = cluster_.Options();
   options.restore = options.rebind = true;
   TestDatabase database(options, Directory());
   ASSERT_OK(database.Open());
