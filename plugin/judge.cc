@@ -108,7 +108,9 @@ class Judge {
                (manifest_.empty() ? "" : " (the group's names " + manifest_ + ")");
       }
     }
-    if (local.opaque) {
+    // Where the group's CURRENT can be read, bytes that are neither text nor zeros are damage.
+    HL_ASSIGN_OR_RETURN(const Current in_group, GroupCurrent(group_));
+    if (local.opaque && in_group.manifest.empty()) {
       HL_ASSIGN_OR_RETURN(std::string history, OwnOpaqueHistory());
       if (!history.empty()) return history;
     }

@@ -461,6 +461,15 @@ TEST_F(JudgeTest, AnotherManifestOfTheSameNumberIsRefused) {
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
+// Nobody has encrypted a database whose CURRENT the group has as text.
+TEST_F(JudgeTest, ADamagedCurrentBesideAStrayManifestIsReplaced) {
+  Make();
+  WriteLocal(Path("CURRENT"), std::string(20, '\xd1'));
+  WriteLocal(Path("MANIFEST-009999"), "stray");
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
 // No state that a kill leaves is taken for another history. The test tries each state of the
 // directory between two namespace changes while RocksDB opens, rolls MANIFEST and is destroyed. The
 // group has made as many changes, or one more.
