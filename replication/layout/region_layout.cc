@@ -129,6 +129,13 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group, const Region
   return {};
 }
 
+void AddFeatures(std::span<std::byte> region) {
+  auto block = Load<Superblock>(region);
+  block.features |= kKnownFeatures;
+  block.crc = StructCrc(block, 0);
+  std::memcpy(region.data(), &block, sizeof(block));
+}
+
 // --- head
 
 HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head) {

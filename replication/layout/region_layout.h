@@ -1,7 +1,7 @@
 // The layout of a replicated region: the places and formats, and the only functions that parse
 // them.
 //
-//   0            Superblock             written once, by FormatRegion
+//   0            Superblock             written by FormatRegion; a primary adds feature bits
 //   4096, 6144   HeadBlock, two copies  rewritten in turn; the newer valid one counts
 //   8192         lock word              8 B, changed by gCAS only: epoch of the owner, or 0
 //   16384        journal ring           records (layout/record.h); position p of the log lies at
@@ -39,7 +39,9 @@ static_assert(std::endian::native == std::endian::little, "the region layout is 
 inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
 inline constexpr uint32_t kLayoutVersion = 3;
 // The feature bits of a superblock that this program knows. A region with another one is refused.
-inline constexpr uint32_t kKnownFeatures = 0;
+// Files that are whole on the replicas may be logs and MANIFESTs that the database needs.
+inline constexpr uint32_t kFilesLeave = 1;
+inline constexpr uint32_t kKnownFeatures = kFilesLeave;
 inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};
 inline constexpr uint64_t kLockOffset = 8192;
 inline constexpr uint64_t kJournalOffset = 16384;
@@ -146,6 +148,10 @@ Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t re
 // one that Compute gives for a region of this size.
 Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionSecret& secret,
                     const RegionGeometry& geometry);
+
+// Adds kKnownFeatures to the superblock of a region that ParseSuperblock accepts. So a program that
+// does not know them refuses the region from then on. The caller makes it durable.
+void AddFeatures(std::span<std::byte> region);
 
 // --- log cursor and head
 

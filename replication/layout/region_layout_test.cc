@@ -151,6 +151,20 @@ TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
   EXPECT_THAT(feature, StatusIs(Code::kNotSupported, HasSubstr("features 4")));
 }
 
+TEST(Superblock, AddedFeaturesAreThoseThatThisProgramKnows) {
+  auto region = Formatted();
+  const RegionInfo before = ParseSuperblock(region, kSmall).value();
+  AddFeatures(region);
+  Superblock block;
+  std::memcpy(&block, region.data(), sizeof(block));
+  EXPECT_EQ(block.features, kKnownFeatures);
+  const auto after = ParseSuperblock(region, kSmall);
+  ASSERT_OK(after);
+  EXPECT_EQ(after->geometry, before.geometry);
+  EXPECT_EQ(after->seed, before.seed);
+  EXPECT_EQ(after->record_magic, before.record_magic);
+}
+
 // Seed and magic are two unknowns of 32 bits: neither one of them, nor their difference, reveals
 // the other.
 TEST(Superblock, SeedAndMagicAreIndependentSecrets) {

@@ -325,11 +325,14 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> me
   return MakeSound(own, info_, names, {names.size(), equal, fetch});
 }
 
+// No file leaves the region before all members say that files may.
+//
 // The log's head stays where it was. A head says that what lies before it is kept, and that is true
 // only once the configuration is installed.
 Status Session::PushOwn(std::vector<bool> cut) {
   cut.resize(members_.size());
   const auto own = pool_->region();
+  AddFeatures(own);
   HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(own, info_));
   const std::vector<Range> in_use = RangesInUse(info_.geometry, table.map);
   for (const Range& range : in_use)

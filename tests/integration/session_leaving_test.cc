@@ -4,6 +4,7 @@
 #include <map>
 
 #include "integration/session_fixture.h"
+#include "layout/crc32c.h"
 #include "support/must.h"
 
 namespace hyperloop::test {
@@ -161,6 +162,36 @@ TEST_F(SessionLeavingTest, AStoreTakesManyTimesWhatItsDataAreaHolds) {
     }
     EXPECT_TRUE(content == ContentOf(i)) << i;
   }
+  ASSERT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A program that looks for what the database needs in the region alone would lose what left it.
+TEST_F(SessionLeavingTest, ARegionThatFilesMayLeaveSaysSoBeforeItIsServed) {
+  const auto set_features = [](std::span<std::byte> region, uint32_t features) {
+    Superblock block;
+    std::memcpy(&block, region.data(), sizeof(block));
+    block.features = features;
+    block.crc = 0;
+    block.crc = Crc32c(0, &block, sizeof(block));
+    std::memcpy(region.data(), &block, sizeof(block));
+  };
+  const auto expect_features = [&] {
+    for (const auto& each : replicas_) {
+      Superblock block;
+      std::memcpy(&block, each->region().data(), sizeof(block));
+      EXPECT_EQ(block.features, kFilesLeave);
+    }
+  };
+  auto store = TakenWithDirectory(Options());
+  ASSERT_NE(store, nullptr);
+  expect_features();
+  ASSERT_OK(store->Close());
+  // A group that an older release made.
+  for (const auto& each : replicas_) set_features(each->region(), 0);
+  store = TakenWithDirectory(Options("other"));
+  ASSERT_NE(store, nullptr);
+  expect_features();
   ASSERT_OK(store->Close());
   ExpectEqualRegions();
 }
