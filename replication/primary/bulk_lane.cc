@@ -125,8 +125,7 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) listed[file.name] = file;
     if (listed == listed_) return;
     listed_ = std::move(listed);
-    if (std::erase_if(damaged_, [&](const auto& each) { return !IsListedLocked(each.first); }) != 0)
-      TellDamageLocked();
+    ForgetDamageLocked();
     for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
   moved_.notify_all();
@@ -140,6 +139,7 @@ void BulkLane::SetLeaving(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) leaving[file.name] = file;
     if (leaving == leaving_) return;
     leaving_ = std::move(leaving);
+    ForgetDamageLocked();
   }
   moved_.notify_all();
   WakeAll();
@@ -613,6 +613,11 @@ bool BulkLane::NoteDamage(const WholeFile& file, const Status& why) {
       waits ? damaged_.insert_or_assign(file, why.message()).second : damaged_.erase(file) != 0;
   if (waits || is_new) TellDamageLocked();
   return is_new;
+}
+
+void BulkLane::ForgetDamageLocked() {
+  if (std::erase_if(damaged_, [&](const auto& each) { return !IsListedLocked(each.first); }) != 0)
+    TellDamageLocked();
 }
 
 void BulkLane::TellDamageLocked() const {

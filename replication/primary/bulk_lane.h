@@ -190,6 +190,8 @@ class BulkLane {
   Status Mend(const WholeFile& file);
   // Notes whether the local file waits to be mended; ok: it does not. Returns whether that is new.
   bool NoteDamage(const WholeFile& file, const Status& why);
+  // Forgets damage of files that are neither listed nor leaving any more.
+  void ForgetDamageLocked();
   void TellDamageLocked() const;
   Result<bool> IsLocalSound(const WholeFile& file) const;
   // How to reach the replicas that are known to hold the file.

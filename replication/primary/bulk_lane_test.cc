@@ -569,6 +569,18 @@ TEST_F(BulkLaneTest, DamagedLocalFilesAreToldUntilTheyAreSoundOrNotListed) {
   EXPECT_EQ(Damage(), "");
 }
 
+TEST_F(BulkLaneTest, ADamagedFileThatLeavesNoMoreIsNotTold) {
+  UseMending();
+  const WholeFile log = Make("000004.log", "as described");
+  Make("000004.log", "otherwise");
+  lane_->SetLeaving({log});
+  Aim();
+  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 1; }));
+  lane_->SetLeaving({});
+  EXPECT_EQ(lane_->damaged(), 0u);
+  EXPECT_EQ(Damage(), "");
+}
+
 // Every replica holds the table, so that nothing is sent.
 TEST_F(BulkLaneTest, ALocalFileThatRotsIsFoundAndMended) {
   scrub_tick_ = milliseconds(1);
