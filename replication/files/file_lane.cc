@@ -140,6 +140,14 @@ Result<uint32_t> FileLane::FindLocked(FileId file) const {
   return slot;
 }
 
+Result<uint32_t> FileLane::FindGrowingLocked(FileId file) const {
+  HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
+  const TableFile& info = table_.slots[slot].file;
+  if (info.lane == static_cast<uint8_t>(Lane::kLog)) return slot;
+  return InvalidArgument("\"" + info.name +
+                         "\" is only listed in the group; nothing can be appended to it");
+}
+
 Result<uint32_t> FileLane::FindNameLocked(std::string_view name) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end())
@@ -435,25 +443,21 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
   AppendTicket ticket;
   ticket.begun_ns = BeginTiming(counters_.appends);
   std::unique_lock lock(mutex_);
-  HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
-  if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
-    return InvalidArgument("\"" + FileAt(slot).name +
-                           "\" is only listed in the group; nothing can be appended to it");
-  }
+  HL_ASSIGN_OR_RETURN(uint32_t slot, FindGrowingLocked(file));
   uint64_t extents = NewExtentsLocked(slot, data.size());
   if (extents != 0) {
     const bool reserved = IsReservedLocked(slot);
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
-    // While this call waits, others may remove the file or append to it.
+    // While this call waits, others may remove the file, append to it or let it leave the region.
     const std::string name = FileAt(slot).name;
     const bool room = WaitSpace(lock, name, [&] {
-      const Result<uint32_t> found = FindLocked(file);
+      const Result<uint32_t> found = FindGrowingLocked(file);
       if (!found.ok()) return true;
       slot = *found;
       extents = NewExtentsLocked(slot, data.size());
       return HasExtentsLocked(slot, data, extents);
     });
-    HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
+    HL_ASSIGN_OR_RETURN(slot, FindGrowingLocked(file));
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);
   }
   if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);

@@ -146,6 +146,8 @@ class FileLane {
   void CountAllLocked();
   // The slot of a file. kNotFound: there is no such file.
   Result<uint32_t> FindLocked(FileId file) const;
+  // The same of a file that takes bytes. kInvalidArgument: it is of the bulk lane.
+  Result<uint32_t> FindGrowingLocked(FileId file) const;
   Result<uint32_t> FindNameLocked(std::string_view name) const;
   bool IsReservedLocked(uint32_t slot) const;
   // Returns a slot that `name` may take, or kNoSlot. `freed`: the slot that the same record frees,

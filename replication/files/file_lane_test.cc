@@ -360,6 +360,19 @@ TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
   EXPECT_THAT(bench.lane->Append(second, std::string(8 * 4096, '2')), StatusIs(Code::kNotFound));
 }
 
+TEST(FileLane, NothingIsAppendedToAFileThatLeftTheRegionWhileItsWriterWaited) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId log = lane.Create("1.log").value();
+  ASSERT_OK(lane.Append(log, std::string(10 * 4096, '1')));
+  const uint64_t free = lane.statistics().data_bytes - lane.statistics().data_bytes_used;
+  bench.on_idle = [&] { ASSERT_OK(lane.Retire(log, lane.Describe(log).value())); };
+  EXPECT_THAT(lane.Append(log, std::string(free - 4096, 'x')), StatusIs(Code::kInvalidArgument));
+  EXPECT_EQ(lane.statistics().data_bytes_used, 0u);
+  bench.Reload();
+  EXPECT_EQ(bench.lane->Files().value()[0].size, 10u * 4096);
+}
+
 TEST(FileLane, FullTable) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
