@@ -228,8 +228,8 @@ Result<bool> FileStore::LinkSame(const WholeFile& file) {
   if (same == files.end()) return false;
   const std::string from = FinishedName(same->file), to = FinishedName(file);
   names_durable_ = false;
-  if (::linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) != 0 && errno != EEXIST)
-    return false;  // its bytes are sent
+  // An entry of that name is not the file, and is replaced when the bytes have arrived.
+  if (::linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) != 0) return false;
   HL_RETURN_IF_ERROR(SyncNames());
   return true;
 }

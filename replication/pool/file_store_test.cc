@@ -171,6 +171,24 @@ TEST_F(FileStoreTest, AnArchivedLogTakesTheBytesThatItsFormerNameHas) {
   EXPECT_EQ(Must(again->List()).size(), 1u);
 }
 
+TEST_F(FileStoreTest, AnArchivedLogWhoseEntryHasAnotherSizeArrivesAnew) {
+  const auto store = Open();
+  const WholeFile log = Describe("000004.log", "log bytes");
+  const WholeFile archived = Describe("archive/000004.log", "log bytes");
+  ASSERT_OK(store->Write(log, 0, BytesOf("log bytes")));
+  ASSERT_EQ(Must(store->Write(archived, 0, {})), archived.size);
+  for (const auto& entry : std::filesystem::directory_iterator(store->directory())) {
+    if (!entry.path().filename().string().starts_with("archive")) continue;
+    std::filesystem::remove(entry.path());  // it is a second name of the log
+    std::ofstream(entry.path()) << "short";
+  }
+  EXPECT_EQ(Must(store->Write(archived, 0, {})), 0u);
+  EXPECT_EQ(Must(store->Write(archived, 0, BytesOf("log bytes"))), archived.size);
+  std::vector<std::byte> bytes(archived.size);
+  EXPECT_EQ(Must(store->Read(archived, 0, bytes)), archived.size);
+  EXPECT_TRUE(std::ranges::equal(bytes, BytesOf("log bytes")));
+}
+
 TEST_F(FileStoreTest, NamesThatLeadElsewhereAreRefused) {
   const auto store = Open();
   for (const char* name : {"../x", "a/b", "/etc/x", ".hidden", "", "..", "archive/../x",
