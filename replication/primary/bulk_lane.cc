@@ -372,29 +372,43 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
   return {};
 }
 
-// The listed files come first, because flushes wait for them. What was refused comes after all that
-// was not.
-BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
+const WholeFile* BulkLane::FirstLackingLocked(const Replica& replica,
+                                              const std::map<std::string, WholeFile>& files) {
   const auto now = Clock::now();
-  const WholeFile* chosen = nullptr;
-  const Refusal* refusal = nullptr;
-  const auto choose = [&](const std::map<std::string, WholeFile>& files) {
-    for (const auto& [name, file] : files) {
-      if (replica.held.contains(file)) continue;
-      const auto refused = replica.refused.find(file);
-      const bool again = refused != replica.refused.end();
-      if (again && (chosen != nullptr || now < refused->second.again)) continue;
-      chosen = &file;
-      refusal = again ? &refused->second : nullptr;
-      if (!again) return true;
-    }
-    return false;
-  };
-  if (!choose(listed_)) choose(leaving_);
-  if (chosen == nullptr) return {};
-  const auto begun = replica.received.find(*chosen);
+  const WholeFile* again = nullptr;
+  for (const auto& [name, file] : files) {
+    if (replica.held.contains(file)) continue;
+    const auto refused = replica.refused.find(file);
+    if (refused == replica.refused.end()) return &file;
+    if (again == nullptr && now >= refused->second.again) again = &file;
+  }
+  return again;
+}
+
+// A file that was begun is sent to its end, because the replica would read again what has arrived
+// of it. Then the listed files, for which flushes wait, and those that leave, for which writes may
+// wait, take turns. What was refused comes after all that was not.
+const WholeFile* BulkLane::NextFileLocked(const Replica& replica) const {
+  const auto refused = [&](const WholeFile& file) { return replica.refused.contains(file); };
+  const auto& sending = replica.sending;
+  if (sending.has_value() && IsListedLocked(*sending) && !replica.held.contains(*sending) &&
+      !refused(*sending))
+    return &*sending;
+  const WholeFile* first = FirstLackingLocked(replica, listed_);
+  const WholeFile* second = FirstLackingLocked(replica, leaving_);
+  if (replica.leaving_next) std::swap(first, second);
+  if (first == nullptr) return second;
+  return second != nullptr && refused(*first) && !refused(*second) ? second : first;
+}
+
+BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
+  const WholeFile* const file = NextFileLocked(replica);
+  if (file == nullptr) return {};
+  const auto begun = replica.received.find(*file);
   const uint64_t offset = begun == replica.received.end() ? 0 : begun->second;
-  return {Action::kSend, *chosen, offset, nullptr, refusal != nullptr && refusal->suspect, {}};
+  const auto refused = replica.refused.find(*file);
+  const bool suspect = refused != replica.refused.end() && refused->second.suspect;
+  return {Action::kSend, *file, offset, nullptr, suspect, {}};
 }
 
 const WholeFile* BulkLane::RenamedLocked(const Replica& replica) const {
@@ -685,9 +699,12 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     replica.received.erase(file);
     replica.reached.erase(file);
     replica.held.insert(file);
+    replica.sending.reset();
+    replica.leaving_next = listed_.contains(file.name);
     CountIfCaughtUpLocked(replica);
   } else {
     replica.received[file] = received;
+    replica.sending = file;
     uint64_t& reached = replica.reached[file];
     replica.progressed = received > reached;
     reached = std::max(reached, received);

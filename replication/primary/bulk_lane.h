@@ -26,8 +26,9 @@
 // than half of all count and hold them.
 //
 // Besides the listed files there are those that are leaving the region: they are still in the log
-// lane, and are to be listed once the replicas hold them. They are sent after the listed ones, are
-// not dropped, and Await does not wait for them. All methods are thread safe.
+// lane, and are to be listed once the replicas hold them. They and the listed ones are sent in turn,
+// a file at a time. They are not dropped, and Await does not wait for them. All methods are thread
+// safe.
 #pragma once
 
 #include <atomic>
@@ -38,6 +39,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -146,6 +148,8 @@ class BulkLane {
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
     std::map<WholeFile, uint64_t> reached;   // the most that it ever had of unfinished files
     std::map<WholeFile, Refusal> refused;    // none of them is listed and held
+    std::optional<WholeFile> sending;        // the file that was sent last and is unfinished
+    bool leaving_next = false;               // a listed file was the last that was finished
     Status error;                            // of the last step; ok again once it made progress
     uint32_t failures = 0;                   // since it last made progress
     Clock::time_point moved{};               // when it last took bytes that it never had before
@@ -167,6 +171,12 @@ class BulkLane {
   // The next of these that is to be dropped or sent; kNone: there is nothing to do before `pause`.
   Step NextDropLocked(Replica& replica) const;
   Step NextSendLocked(const Replica& replica) const;
+  // The file that is sent next; null: there is none now.
+  const WholeFile* NextFileLocked(const Replica& replica) const;
+  // The first of `files` that the replica lacks and did not refuse; else the first that is to be
+  // tried again; null: none.
+  static const WholeFile* FirstLackingLocked(const Replica& replica,
+                                             const std::map<std::string, WholeFile>& files);
   // Notes that the file of this step cannot be sent or dropped now.
   void RefuseLocked(Replica& replica, const Step& step, const Status& why);
   // The refusal of one of these files, if there is one that the replica's disk causes; else of

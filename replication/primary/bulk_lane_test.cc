@@ -380,6 +380,24 @@ TEST_F(BulkLaneTest, AFileThatLeavesTheRegionIsHeldBeforeItIsListed) {
   EXPECT_EQ(replicas_[0]->bytes(), bytes + table.size) << "the log was sent once";
 }
 
+// Writes may wait for the file that leaves, and flushes for the tables.
+TEST_F(BulkLaneTest, ListedFilesAndThoseThatLeaveTakeTurns) {
+  const std::string three(3 * kPiece, 'x');
+  const WholeFile first = Make("1.sst", three), second = Make("2.sst", three + "2");
+  const WholeFile log = Make("000004.log", three + "3"), next = Make("000005.log", three + "4");
+  for (const WholeFile& each : {first, second, Make("3.sst", three + "5")}) List(each);
+  lane_->SetLeaving({log, next});
+  constexpr int kBefore = 2 + 3 + 4 + 4 + 4;  // calls: connecting, the list, and the pieces
+  for (const auto& each : replicas_) each->StopAt(kBefore + 1);
+  Aim();
+  for (const auto& each : replicas_) {
+    each->AwaitStopped();
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(first, log, second, next));
+    each->Go();
+  }
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+}
+
 TEST_F(BulkLaneTest, WhatDoesNotLeaveTheRegionAfterAllIsDropped) {
   Aim();
   const WholeFile table = Make("000007.sst", "table"), log = Make("000004.log", "log bytes");
