@@ -75,5 +75,50 @@ TEST(Leaving, NothingLeavesWhileHalfIsFree) {
   EXPECT_TRUE(NextToLeave({32 * kMiB, 4 * kMiB, 15 * kMiB}, files, finished, {}).has_value());
 }
 
+using Clock = LeavingRefusals::Clock;
+
+// Two of them take turns, and each try reads them as a whole.
+TEST(Leaving, AFileThatIsItselfTheReasonIsTriedEverMoreRarelyAndToldOnce) {
+  LeavingRefusals refusals;
+  const std::map<FileId, Status> why{{1, Corruption("1 differs")}, {2, Corruption("2 differs")}};
+  std::map<FileId, int> tries, told;
+  const Clock::time_point begin{std::chrono::hours(1)};
+  for (auto now = begin; now < begin + std::chrono::hours(1); now += std::chrono::seconds(1)) {
+    for (const auto& [file, status] : why) {
+      if (refusals.Waiting(now).contains(file)) continue;
+      ++tries[file];
+      refusals.Note(file, status, now);
+      told[file] += refusals.IsNews(file, status) ? 1 : 0;
+    }
+  }
+  for (const auto& [file, status] : why) {
+    EXPECT_EQ(tries[file], 6 + 59) << "after 1, 2, 4 to 32 s, and then each minute";
+    EXPECT_EQ(told[file], 1);
+  }
+  EXPECT_TRUE(refusals.IsNews(1, Corruption("1 cannot be read")));
+  EXPECT_EQ(refusals.Waiting(begin), (std::set<FileId>{1, 2}));
+  refusals.Keep({2});
+  EXPECT_EQ(refusals.Waiting(begin), std::set<FileId>{2});
+}
+
+TEST(Leaving, WhatTheGroupCausesIsTriedAgainInTurnsAndToldUntilAFileLeaves) {
+  LeavingRefusals refusals;
+  const Clock::time_point now{std::chrono::hours(1)};
+  for (int i = 0; i < 100; ++i) {
+    const Status why = Unavailable("nothing taken for " + std::to_string(i) + " ms");
+    for (const FileId file : {FileId{1}, FileId{2}}) {
+      refusals.Note(file, why, now);
+      EXPECT_EQ(refusals.IsNews(file, why), i == 0 && file == 1);
+    }
+    EXPECT_EQ(refusals.Waiting(now + std::chrono::hours(1)), (std::set<FileId>{1, 2}));
+    refusals.TryGroupAgain();
+    EXPECT_TRUE(refusals.Waiting(now).empty());
+  }
+  refusals.Note(1, Unavailable("nothing taken"), now);
+  refusals.NoteLeft(2);
+  EXPECT_TRUE(refusals.Waiting(now).empty());
+  EXPECT_TRUE(refusals.IsNews(1, Unavailable("nothing taken")));
+}
+
 }  // namespace
 }  // namespace hyperloop

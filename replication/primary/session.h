@@ -44,6 +44,7 @@
 #include "primary/failure_times.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
+#include "primary/leaving.h"
 #include "primary/look.h"
 #include "primary/metrics_file.h"
 #include "primary/own_content.h"
@@ -266,7 +267,8 @@ class Session {
   void StartLeaving(const TakeRequest& request);
   void StopLeaving();
   std::chrono::milliseconds LetFilesLeave();
-  Result<FileId> LetOneLeave();
+  // `*chosen`: the file that left or, after an error, that was to leave; 0: there is none.
+  Status LetOneLeave(FileId* chosen);
   Result<std::optional<FileInfo>> ChooseLeaving();
   // Tells the bulk lane which file is leaving; nothing: none is any more.
   Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
@@ -377,11 +379,9 @@ class Session {
 
   std::mutex finished_mutex_;  // guards finished_; locked after leaver_mutex_
   std::set<FileId> finished_;  // files of the log lane that get no more bytes
-  // Used by leaver_'s thread only: how local files are settled, which files could not leave just
-  // now, and why, as it was logged last.
+  // Used by leaver_'s thread only: how local files are settled, and which files could not leave.
   std::function<Result<WholeFile>(const std::string& name)> settle_;
-  std::set<FileId> refused_;
-  std::string stays_;
+  LeavingRefusals refusals_;
   std::mutex leaver_mutex_;                 // guards leaver_
   std::unique_ptr<PeriodicThread> leaver_;  // locks state_mutex_; ends before Close locks it
 

@@ -4,7 +4,6 @@
 // finds its bytes there.
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
-#include "primary/leaving.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -29,7 +28,7 @@ void Session::NoteFinished(FileId file) {
 void Session::StartLeaving(const TakeRequest& request) {
   if (request.settle == nullptr || bulk_ == nullptr) return;
   settle_ = request.settle;
-  refused_.clear();
+  refusals_ = {};
   {
     const std::lock_guard lock(finished_mutex_);
     finished_.clear();
@@ -54,23 +53,23 @@ std::chrono::milliseconds Session::LetFilesLeave() {
     const std::lock_guard lock(finished_mutex_);
     if (finished_.empty()) return kNothingFinished;
   }
-  const Result<FileId> left = LetOneLeave();
+  FileId file = 0;
+  const Status left = LetOneLeave(&file);
+  if (left.ok() && file != 0) return std::chrono::milliseconds(0);
   if (left.ok()) {
-    if (*left == 0 && !refused_.empty()) {
-      refused_.clear();  // they are tried again
-      return kAfterRefusal;
-    }
-    return *left == 0 ? kLookAgain : std::chrono::milliseconds(0);
+    refusals_.TryGroupAgain();
+    return refusals_.empty() ? kLookAgain : kAfterRefusal;
   }
-  const Code code = left.status().code();
+  const Code code = left.code();
+  refusals_.Note(file, left, LeavingRefusals::Clock::now());
   // A file that was removed needs no room, and an outage is told elsewhere.
   const bool told = code == Code::kNotFound || ending_ || lost_ || fenced_;
-  if (!told && std::exchange(stays_, left.status().message()) != stays_) {
+  if (!told && refusals_.IsNews(file, left)) {
     Say(LogLevel::kWarn, Text("the group's data area fills, and a finished log or MANIFEST cannot "
                               "leave it now: ",
-                              stays_));
+                              left.message()));
   }
-  return IsGroupError(code) ? kAfterRefusal : std::chrono::milliseconds(0);
+  return file == 0 || IsGroupError(code) ? kAfterRefusal : std::chrono::milliseconds(0);
 }
 
 Result<std::optional<FileInfo>> Session::ChooseLeaving() {
@@ -89,42 +88,43 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
       if (file.lane == Lane::kLog) gone.erase(file.id);
     lock.lock();
     std::erase_if(finished_, [&](FileId id) { return gone.contains(id); });
-    return NextToLeave(use, files, finished, refused_);
+    refusals_.Keep(finished_);
+    return NextToLeave(use, files, finished, refusals_.Waiting(LeavingRefusals::Clock::now()));
   });
 }
 
-// Returns the file that left; 0: none is to leave now.
-Result<FileId> Session::LetOneLeave() {
+Status Session::LetOneLeave(FileId* chosen) {
   uint64_t interrupts = 0;
   {
     const std::shared_lock lock(state_mutex_);
-    if (bulk_ == nullptr) return FileId{0};
+    if (bulk_ == nullptr) return {};
     interrupts = bulk_->interrupts();
   }
-  if (ending_) return FileId{0};  // from here on Close interrupts what waits
+  if (ending_) return {};  // from here on Close interrupts what waits
   // An earlier attempt may have ended without an answer. The table knows in which lane the file is.
   HL_RETURN_IF_ERROR(SetLeaving(std::nullopt));
   HL_ASSIGN_OR_RETURN(const std::optional<FileInfo> file, ChooseLeaving());
-  if (!file.has_value()) return FileId{0};
-  refused_.insert(file->id);
+  if (!file.has_value()) return {};
+  *chosen = file->id;
   HL_ASSIGN_OR_RETURN(const WholeFile whole,
                       WithLane([&](FileLane& lane) { return lane.Describe(file->id); }));
   HL_ASSIGN_OR_RETURN(const WholeFile local, settle_(whole.name));
-  if (local != whole)
-    return Aborted(Text("\"", whole.name, "\" of the directory is not what the group holds of it"));
+  if (local != whole) {
+    return Corruption(
+        Text("\"", whole.name, "\" of the directory is not what the group holds of it"));
+  }
   HL_RETURN_IF_ERROR(SetLeaving(std::pair(file->id, whole)));
   {
     const std::shared_lock lock(state_mutex_);
-    if (bulk_ == nullptr) return FileId{0};
+    if (bulk_ == nullptr) return Unavailable("the database is being closed");
     HL_RETURN_IF_ERROR(bulk_->AwaitLeaving(whole, options_.bulk_timeout, interrupts));
   }
   HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Retire(file->id, whole); }));
   HL_RETURN_IF_ERROR(SetLeaving(std::nullopt));
-  refused_.clear();
-  stays_.clear();
+  refusals_.NoteLeft(file->id);
   Say(LogLevel::kInfo, Text(whole.name, " left the group's data area, in which ", whole.size,
                             " B are free again; the replicas hold it as a whole file"));
-  return file->id;
+  return {};
 }
 
 // The list is set before the bulk lane hears that nothing is leaving any more, so that no replica
