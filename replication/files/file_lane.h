@@ -56,7 +56,8 @@ namespace hyperloop {
 struct FileLaneOptions {
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
-  // Called while a call waits for space, without the mutex; null: sleeps 0.2 ms.
+  // Called while a call waits for space, and by Describe between two pieces of the file, without
+  // the mutex; null: sleeps 0.2 ms.
   std::function<void()> idle;
   // Called without the mutex when a call has waited for space for a tenth of space_timeout, with a
   // sentence for the log; null: nobody hears of it.

@@ -373,6 +373,19 @@ TEST(FileLane, NothingIsAppendedToAFileThatLeftTheRegionWhileItsWriterWaited) {
   EXPECT_EQ(bench.lane->Files().value()[0].size, 10u * 4096);
 }
 
+TEST(FileLane, AppendsGoOnWhileAFileIsDescribed) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId log = lane.Create("1.log").value(), next = lane.Create("2.log").value();
+  ASSERT_OK(lane.Append(log, std::string(2 * 4096, '1')));
+  ASSERT_OK(lane.Append(next, "b"));
+  bool appended = false;
+  bench.on_idle = [&] { appended = lane.Append(next, "etween").ok(); };
+  EXPECT_EQ(lane.Describe(log).value().size, 2u * 4096);
+  EXPECT_TRUE(appended);
+  EXPECT_EQ(bench.ReadAll("2.log"), "between");
+}
+
 TEST(FileLane, FullTable) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
