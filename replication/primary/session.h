@@ -377,8 +377,9 @@ class Session {
   std::optional<std::pair<FileId, WholeFile>> leaving_;
   bool leaving_ended_ = false;
 
-  std::mutex finished_mutex_;  // guards finished_; locked after leaver_mutex_
+  std::mutex finished_mutex_;  // guards the next two; locked after leaver_mutex_
   std::set<FileId> finished_;  // files of the log lane that get no more bytes
+  size_t forget_at_ = 0;       // so many of them make the leaver look which of them are gone
   // Used by leaver_'s thread only: how local files are settled, and which files could not leave.
   std::function<Result<WholeFile>(const std::string& name)> settle_;
   LeavingRefusals refusals_;

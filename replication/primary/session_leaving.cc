@@ -11,7 +11,7 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{100}, kAfterRefusal{1000}, kNothingFinished{60'000};
-// Most of so many finished files were deleted since, and are forgotten.
+// After so many more finished files, the table is read to forget those that were deleted since.
 constexpr size_t kManyFinished = 256;
 
 }  // namespace
@@ -33,6 +33,7 @@ void Session::StartLeaving(const TakeRequest& request) {
   {
     const std::lock_guard lock(finished_mutex_);
     finished_.clear();
+    forget_at_ = kManyFinished;
   }
   const std::lock_guard lock(leaver_mutex_);
   leaver_ = std::make_unique<PeriodicThread>(
@@ -85,7 +86,7 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
                           LaneCounters::Get(counters.data_reserved),
                           LaneCounters::Get(counters.data_used)};
     std::unique_lock lock(finished_mutex_);
-    if (!IsCrowded(use) && finished_.size() < kManyFinished) return std::optional<FileInfo>();
+    if (!IsCrowded(use) && finished_.size() < forget_at_) return std::optional<FileInfo>();
     const std::set<FileId> finished = finished_;  // before the table is read: none is too new
     lock.unlock();
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
@@ -94,6 +95,7 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
       if (file.lane == Lane::kLog) gone.erase(file.id);
     lock.lock();
     std::erase_if(finished_, [&](FileId id) { return gone.contains(id); });
+    forget_at_ = finished_.size() + kManyFinished;
     refusals_.Keep(finished_);
     return NextToLeave(use, files, finished, refusals_.Waiting(LeavingRefusals::Clock::now()));
   });
