@@ -1,6 +1,8 @@
 // A region that fills: finished logs leave it, so that a store takes many times what its data area
 // holds. Each file is in one lane at any moment, and whoever opens the group next finds its bytes
 // there.
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "integration/session_fixture.h"
@@ -11,6 +13,22 @@ namespace hyperloop::test {
 namespace {
 
 using testing::HasSubstr;
+
+// How often the thread of that name has slept; 0: there is none.
+uint64_t SleepsOf(std::string_view thread) {
+  std::error_code error;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::ifstream status(each.path() / "status");
+    std::string word, name;
+    uint64_t sleeps = 0;
+    while (status >> word) {
+      if (word == "Name:") status >> name;
+      if (word == "voluntary_ctxt_switches:") status >> sleeps;
+    }
+    if (name == thread) return sleeps;
+  }
+  return 0;
+}
 
 class SessionLeavingTest : public SessionFixture {
  protected:
@@ -203,7 +221,10 @@ TEST_F(SessionLeavingTest, NothingLeavesWhileThereIsRoom) {
   ASSERT_OK(WriteLog(*store, 0, &file));
   ASSERT_OK(WriteLog(*store, 1, &file));
   const std::vector<FileInfo> files = Must(store->Files());
+  const uint64_t before = SleepsOf("hl-leaving");
   for (const FileInfo& each : files) store->Finish(each.id);
+  // It sleeps once after each pass, and may sleep a few times in it.
+  EXPECT_TRUE(Eventually([&] { return SleepsOf("hl-leaving") >= before + 10; }));
   ASSERT_OK(store->Close());
   EXPECT_EQ(settled_, 0);
 }
