@@ -129,9 +129,8 @@ Result<std::unique_ptr<FileStore>> StoreOf(const std::string& root, const Region
 }
 
 // Copies a whole file and checks its bytes. kNotFound: the store does not have it.
-Status CopyWhole(const FileStore& store, const FileInfo& info, const std::string& path,
+Status CopyWhole(const FileStore& store, const WholeFile& file, const std::string& path,
                  bool* damaged) {
-  const WholeFile file{info.name, info.size, info.checksum};
   std::vector<std::byte> buffer(256 << 10);
   HL_ASSIGN_OR_RETURN(uint64_t got, store.Read(file, 0, buffer));
   const UniqueFd fd(
@@ -224,13 +223,9 @@ class WholeFiles {
     bool damaged = false;
     HL_RETURN_IF_ERROR(MakeParent(info.name, &staging_));
     staging_.Note(info.name);
-    Status status = CopyWhole(*store_, info, Path(info.name), &damaged);
-    if (status.code() == Code::kNotFound && info.name.starts_with(kArchiveDirectory)) {
-      // It may still have the name that it had before it was archived.
-      FileInfo former = info;
-      former.name.erase(0, kArchiveDirectory.size());
-      status = CopyWhole(*store_, former, Path(info.name), &damaged);
-    }
+    Status status = CopyWhole(*store_, Whole(info), Path(info.name), &damaged);
+    if (const auto former = BeforeArchived(Whole(info)); former && status.code() == Code::kNotFound)
+      status = CopyWhole(*store_, *former, Path(info.name), &damaged);
     if (!status.ok()) {
       HL_RETURN_IF_ERROR(Remove(info.name));  // it was dropped while it was copied
       return status;

@@ -110,6 +110,11 @@ Status CheckWholeFileName(std::string_view name) {
                          "\" begins with a dot or names a directory");
 }
 
+std::optional<WholeFile> BeforeArchived(const WholeFile& file) {
+  if (!file.name.starts_with(kArchiveDirectory)) return std::nullopt;
+  return WholeFile{file.name.substr(kArchiveDirectory.size()), file.size, file.checksum};
+}
+
 bool IsStoredName(std::string_view entry) {
   return ParseEntry(entry).has_value() || IsAsideName(entry);
 }
@@ -220,13 +225,12 @@ Result<bool> FileStore::IsFinished(const WholeFile& file) const {
 
 // A log that left the region is renamed when RocksDB archives it. Its bytes are not sent again.
 Result<bool> FileStore::LinkSame(const WholeFile& file) {
-  if (!file.name.starts_with(kArchiveDirectory)) return false;
-  HL_ASSIGN_OR_RETURN(const std::vector<Stored> files, List());
-  const auto same = std::find_if(files.begin(), files.end(), [&](const Stored& each) {
-    return each.finished && each.file.size == file.size && each.file.checksum == file.checksum;
-  });
-  if (same == files.end()) return false;
-  const std::string from = FinishedName(same->file), to = FinishedName(file);
+  const std::optional<WholeFile> former = BeforeArchived(file);
+  if (!former.has_value()) return false;
+  HL_ASSIGN_OR_RETURN(const bool held, IsFinished(*former));
+  if (!held) return false;
+  HL_RETURN_IF_ERROR(SyncNames());
+  const std::string from = FinishedName(*former), to = FinishedName(file);
   names_durable_ = false;
   // An entry of that name is not the file, and is replaced when the bytes have arrived.
   if (::linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) != 0) return false;

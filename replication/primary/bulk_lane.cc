@@ -6,6 +6,7 @@
 #include "common/background_thread.h"
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
+#include "pool/file_store.h"
 #include "primary/held_files.h"
 
 namespace hyperloop {
@@ -413,10 +414,10 @@ BulkLane::Step BulkLane::NextSendLocked(const Replica& replica) const {
 
 const WholeFile* BulkLane::RenamedLocked(const Replica& replica) const {
   for (const auto& [name, file] : listed_) {
-    if (name.find('/') == std::string::npos || replica.held.contains(file)) continue;
+    const std::optional<WholeFile> former = BeforeArchived(file);
+    if (!former.has_value() || replica.held.contains(file)) continue;
     if (replica.received.contains(file) || replica.refused.contains(file)) continue;  // is sent
-    for (const WholeFile& each : replica.held)
-      if (each.size == file.size && each.checksum == file.checksum) return &file;
+    if (replica.held.contains(*former)) return &file;
   }
   return nullptr;
 }

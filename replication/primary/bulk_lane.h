@@ -225,7 +225,7 @@ class BulkLane {
   Status AwaitLocked(std::unique_lock<std::mutex>& lock, const std::vector<WholeFile>& files,
                      std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
                      Holders holders, uint64_t interrupts);
-  // A listed file in a directory, whose bytes the replica holds under another name; null: none.
+  // A listed archived log that the replica holds under its former name; null: none.
   const WholeFile* RenamedLocked(const Replica& replica) const;
   bool FewCountLocked(size_t of) const;
   // Whether it is listed or leaving, so that replicas are to hold it.

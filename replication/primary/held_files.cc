@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/group_error.h"
+#include "pool/file_store.h"
 
 namespace hyperloop {
 namespace {
@@ -38,12 +39,10 @@ void HeldFiles::Ask(Replica& replica) {
 // A log that was archived a moment ago may still have its former name at a replica.
 const WholeFile* HeldFiles::NameOf(const Replica& replica, const WholeFile& file) {
   if (const auto same = replica.held.find(file); same != replica.held.end()) return &*same;
-  if (file.name.find('/') == std::string::npos) return nullptr;
-  const auto bytes =
-      std::find_if(replica.held.begin(), replica.held.end(), [&](const WholeFile& each) {
-        return each.size == file.size && each.checksum == file.checksum;
-      });
-  return bytes == replica.held.end() ? nullptr : &*bytes;
+  const std::optional<WholeFile> former = BeforeArchived(file);
+  if (!former.has_value()) return nullptr;
+  const auto held = replica.held.find(*former);
+  return held == replica.held.end() ? nullptr : &*held;
 }
 
 HeldFiles::Replica* HeldFiles::HolderOf(const WholeFile& file, std::span<Replica* const> except) {
