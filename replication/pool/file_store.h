@@ -31,8 +31,8 @@ namespace hyperloop {
 // The only directory that a whole file's name may have: logs that RocksDB archives.
 inline constexpr std::string_view kArchiveDirectory = "archive/";
 
-// An archived log as it was called before; nullopt: `file` is no archived log. A replica may hold the
-// same bytes under that name.
+// An archived log as it was called before; nullopt: `file` is no archived log. A replica may hold
+// the same bytes under that name.
 std::optional<WholeFile> BeforeArchived(const WholeFile& file);
 
 // Checks that a file of that name can be kept: the file table must allow the name, it must not

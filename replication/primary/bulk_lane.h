@@ -26,9 +26,9 @@
 // than half of all count and hold them.
 //
 // Besides the listed files there are those that are leaving the region: they are still in the log
-// lane, and are to be listed once the replicas hold them. They and the listed ones are sent in turn,
-// a file at a time. They are not dropped, and Await does not wait for them. All methods are thread
-// safe.
+// lane, and are to be listed once the replicas hold them. They and the listed ones are sent in
+// turn, a file at a time. They are not dropped, and Await does not wait for them. All methods are
+// thread safe.
 #pragma once
 
 #include <atomic>
