@@ -237,16 +237,21 @@ void Session::DropGroup() {
   device_.reset();
 }
 
-void Session::Disarm() {
+// The bulk lane's threads tell the heartbeat of damage, and the watch asks the bulk lane.
+void Session::EndThreads() {
   metrics_file_.reset();
   ticker_.reset();
   absent_watch_.reset();
   bulk_.reset();
+  heartbeat_.reset();
+}
+
+void Session::Disarm() {
+  EndThreads();
   {
     const std::lock_guard lock(held_mutex_);
     held_.reset();
   }
-  heartbeat_.reset();
   lane_.reset();
   DropGroup();
 }
@@ -283,8 +288,7 @@ Status Session::Close() {
                            status.message(), ")"));
     }
     closing_ = true;
-    ticker_.reset();
-    heartbeat_.reset();
+    EndThreads();
     if (fenced_) {
       const std::lock_guard fence_lock(fence_mutex_);
       status = fence_;

@@ -289,7 +289,9 @@ class Session {
   // Destroys what ArmGroup made, the access to the members and the device. Heartbeat and own pool
   // stay.
   void DropGroup();
-  // DropGroup, and ends the lane, its thread and the heartbeat.
+  // Ends what has threads of its own, but the lane.
+  void EndThreads();
+  // DropGroup, and ends the threads and the lane.
   void Disarm();
   // --- what is shown of the group (session_metrics.cc)
   // Notes which replicas are members.

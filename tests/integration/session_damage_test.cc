@@ -260,5 +260,46 @@ TEST_F(SessionDamageTest, OldMembersMendTheOnlyNewOne) {
   }
 }
 
+// The threads that check local files tell the members of damage until they have ended.
+TEST_F(SessionDamageTest, ALocalFileThatIsFoundDamagedDuringCloseIsTold) {
+  keep_files_ = true;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    Stop(i);
+    StartAgain(i);
+  }
+  StoreOptions options = Options();
+  options.metrics_file = folder_ + "/primary.prom";
+  options.bulk_timeout = std::chrono::milliseconds(1);
+  constexpr std::string_view kDamaged = "damaged";
+  std::atomic<bool> checked{false};
+  TakeRequest request = Request();
+  // A check reads with more room than the file needs. The first one lasts until Close has begun to
+  // end the threads, or to release the replicas, of which the second does not answer.
+  request.read_local = [&](const std::string&, uint64_t offset,
+                           std::span<char> out) -> Result<uint64_t> {
+    if (out.size() > kDamaged.size() && !checked.exchange(true)) {
+      StandStill(1);
+      requests_ = 0;
+      checked.notify_all();
+      const auto ends = [&] { return !std::filesystem::exists(options.metrics_file); };
+      EXPECT_TRUE(Eventually([&] { return ends() || requests_ != 0; }));
+      if (ends()) GoOn(1);
+    }
+    return uint64_t{
+        kDamaged.substr(std::min<uint64_t>(offset, kDamaged.size())).copy(out.data(), out.size())};
+  };
+  request.mend_local = [](const WholeFile&, const FetchWhole&) { return Status(); };
+  auto store = Opened(options);
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(request, &result));
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(options.metrics_file); }));
+  FileChecksum sound;
+  sound.Add(std::string("written"));
+  ASSERT_OK(store->ListFile({"000007.sst", kDamaged.size(), sound.value()}));
+  checked.wait(false);
+  EXPECT_OK(store->Close());
+}
+
 }  // namespace
 }  // namespace hyperloop::test
