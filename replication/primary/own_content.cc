@@ -250,6 +250,7 @@ Status CheckReplaceable(const std::string& replica, std::span<const std::byte> t
   };
   if (acked > log.tail.seq) return refused(Text("but the group's log ends at ", log.tail.seq));
   const LogCursor last = LastAcknowledged(theirs, *their_info, acked);
+  if (last.seq == 0) return {};
   const std::optional<uint32_t> ours = CrcOf(own, info, log.tail, last.seq);
   if (!ours.has_value() || *ours == last.crc) return {};
   return refused(Text("but record ", last.seq, " of the group's log is another one"));

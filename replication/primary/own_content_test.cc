@@ -182,6 +182,15 @@ TEST_F(OwnContentTest, WhatThePrimaryHasAsWellIsReplaceable) {
   EXPECT_THAT(replaceable(), StatusIs(Code::kInvalidArgument, HasSubstr("log ends at 9")));
 }
 
+// A taking that was cut short while it sent the log leaves gaps in it. They are no other history.
+TEST_F(OwnContentTest, ALogWithAGapIsReplaceable) {
+  for (uint64_t i = 2; i < 9; ++i) own_.Append(i);
+  Image torn = own_;
+  torn.region.bytes[kJournalOffset + best_.tail.position] ^= std::byte{1};
+  ASSERT_THAT(ScanLog(torn.region.bytes, torn.region.info), StatusIs(Code::kCorruption));
+  EXPECT_OK(CheckReplaceable("replica r1", torn.region.bytes, own_.region.bytes, own_.region.info));
+}
+
 // --- where no member's log will do
 
 class OwnReplacesTest : public OwnContentTest {
