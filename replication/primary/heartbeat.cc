@@ -69,6 +69,7 @@ Status Heartbeat::StartLocked(Member& member) {
   if (member.beaten && !member.told && target.word.size > kOffset) {
     const Status started = target.access->StartWrite(target.word, kOffset, damage_);
     member.told = started.ok();
+    member.beaten = !started.ok();
     return started;
   }
   const Status started =

@@ -1,7 +1,7 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
 // that others see that the owner lives without asking any replica's CPU. Before a member's
 // RemoteAccess is destroyed, SetTargets takes it away from the thread. Each member is also told of
-// the primary's own damaged files, by a write in the place of one beat.
+// the primary's own damaged files, by a write in the place of one beat. The next write is a beat.
 //
 // A primary lives even while its RNIC stands still. So as long as a write to a member is not
 // completed, another thread tells that member by messages.
@@ -58,7 +58,7 @@ class Heartbeat {
     Target target;
     bool missed = false;        // the last beat's write could not begin
     Clock::time_point heard{};  // when a write began last, and all before had arrived
-    bool beaten = false;        // the word has been written
+    bool beaten = false;        // the last write was that of the word
     bool told = false;          // of damage_
   };
   static std::vector<Member> MembersOf(std::vector<Target> targets);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "hyperloop/core/text.h"
 #include "softrnic/embedded.h"
 #include "support/eventually.h"
 #include "support/must.h"
@@ -145,6 +146,23 @@ TEST(Heartbeat, MembersAreToldOfDamageBesideTheWord) {
   heartbeat.SetDamage("");
   EXPECT_TRUE(test::Eventually([&] { return text_begins() == 0; }));
   EXPECT_NE(member.end.word(0), 0u);
+}
+
+TEST(Heartbeat, BeatsGoOnWhileTheDamageChanges) {
+  BeatingMember member(true);
+  const auto word = [&] {
+    return std::atomic_ref(member.end.word(0)).load(std::memory_order_relaxed);
+  };
+  Heartbeat::Target target = member.target();
+  target.word.size = kOwnerBytes;
+  Heartbeat heartbeat({target}, -1);
+  ASSERT_TRUE(test::Eventually([&] { return word() != 0; }));
+  const uint64_t first = word();
+  int changes = 0;
+  EXPECT_TRUE(test::Eventually([&] {
+    heartbeat.SetDamage(Text("damage ", ++changes));
+    return word() != first;
+  }));
 }
 
 }  // namespace
