@@ -163,6 +163,7 @@ TEST_F(WholeDatabaseTest, ADamagedTableOfThePrimaryIsMendedAndHoldsUpNoOther) {
   ExpectEveryReplicaHoldsAll(kKeys);
 }
 
+// An opening would wait in vain for a replica that holds the table. So all lose it later.
 TEST_F(WholeDatabaseTest, StatusNamesADamagedTableOfThePrimaryUntilItIsSound) {
   TestDatabase database(cluster_.Options(), Directory());
   ASSERT_OK(database.Open());
@@ -171,16 +172,14 @@ TEST_F(WholeDatabaseTest, StatusNamesADamagedTableOfThePrimaryUntilItIsSound) {
   fs::path table;
   for (const auto& entry : fs::directory_iterator(Directory()))
     if (entry.path().extension() == ".sst") table = entry.path();
-  database.Close();
   const std::string kept = cluster_.folder() + "/kept";
   fs::copy(table, kept);
+  Damage(table);
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
     cluster_.KillReplica(i);
     fs::remove_all(FilesOfReplica(i));
   }
   ASSERT_OK(cluster_.Restart());
-  Damage(table);
-  ASSERT_OK(database.Open());
   const auto status = [&] { return Ctl("status --dir " + cluster_.folder() + "/cluster").text; };
   const std::string named =
       "wait to be mended: 1; the first is " + table.filename().string() + " (";
