@@ -244,7 +244,9 @@ class Session {
   // CheckReplaceable of what a replica holds.
   static Status CheckOverwriting(const std::string& replica, NodeView& view,
                                  std::span<const std::byte> own);
-  // The same of a replica that is to be taken in. A refusal lasts.
+  // Gives an absence that the members know another reason; an empty one begins now.
+  static void Reword(const std::string& why, std::string* absence);
+  // CheckOverwriting of a replica that is to be taken in. A refusal lasts.
   Status JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();

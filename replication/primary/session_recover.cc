@@ -376,6 +376,12 @@ bool Session::IsOfGroup(const ReplicaHandle& replica) const {
   return configuration_.Has(replica.address());
 }
 
+void Session::Reword(const std::string& why, std::string* absence) {
+  const std::string since = absence->empty() ? Text("since ", HeartbeatTime(NextHeartbeat(0)))
+                                             : absence->substr(0, absence->find(": "));
+  *absence = Text(since, ": ", why);
+}
+
 Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello) {
   if (hello.installed_epoch == 0) return {};
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
@@ -383,10 +389,7 @@ Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReply
   const Status judged = CheckOverwriting(joiner.name(), *view, pool_->region());
   if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
   absent_watch_->Refuse(joiner.address(), judged);
-  std::string& why = absences_[joiner.address()];
-  const std::string since =
-      why.empty() ? Text("since ", HeartbeatTime(NextHeartbeat(0))) : why.substr(0, why.find(": "));
-  why = Text(since, ": ", judged.message());
+  Reword(judged.message(), &absences_[joiner.address()]);
   tells_absences_ = true;
   return judged;
 }

@@ -65,6 +65,12 @@ const MemberLook* UnreleasedBy(const std::vector<MemberLook>& looks) {
   return &*newest;
 }
 
+std::vector<MemberContent> WithoutProofOfJoiners(std::vector<MemberContent> members) {
+  for (MemberContent& each : members)
+    if (each.joins) each.content.acked_seq = 0;
+  return members;
+}
+
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
@@ -154,11 +160,19 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   };
   const Result<Choice> chosen = ChooseMember(members, plan.unserved);
   if (!chosen.ok()) {
-    HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> own,
-                        JudgeOwnInstead(plan, chosen.status(), members, view_of, looks));
-    HL_RETURN_IF_ERROR(check_joiners(own->region()));
+    const Result<std::unique_ptr<Pool>> own =
+        JudgeOwnInstead(plan, chosen.status(), members, view_of, looks);
+    // Perhaps only a joiner proves what no log has.
+    if (const Result<Choice> best = ChooseMember(WithoutProofOfJoiners(members), plan.unserved);
+        own.status().code() == Code::kCorruption && best.ok()) {
+      HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(best->index));
+      HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+      HL_RETURN_IF_ERROR(check_joiners(image.bytes()));
+    }
+    HL_RETURN_IF_ERROR(own.status());
+    HL_RETURN_IF_ERROR(check_joiners((*own)->region()));
     times_.Begin("judging");
-    return JudgeContent(request, plan, own->region());
+    return JudgeContent(request, plan, (*own)->region());
   }
   const Choice& choice = *chosen;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
@@ -464,7 +478,7 @@ Result<TakePlan> Session::PlanAndJudge(const TakeRequest& request, std::vector<M
     if (judged.ok()) return plan;
     if (!refused.has_value() || !Rules().bears_missing()) return judged;
     const auto look = looks->begin() + static_cast<std::ptrdiff_t>(*refused);
-    missing->push_back({look->name, look->address, judged.message()});
+    missing->push_back({look->name, look->address, judged.message(), /*refused=*/true});
     looks->erase(look);
     stands_in_for_.reset();
   }
@@ -551,6 +565,9 @@ void Session::NoteAbsences(const TakePlan& plan, const std::vector<MemberLook>& 
       if (found != known.end() && leaves_out(look, absent.address))
         absences_[absent.address] = found->second;
     }
+    for (const MissingReplica& each : missing)
+      if (each.refused && each.address == absent.address)
+        Reword(each.why, &absences_[absent.address]);
   }
 }
 

@@ -27,6 +27,7 @@ struct MissingReplica {
   std::string name;     // as MemberLook's
   std::string address;  // as MemberLook's
   std::string why;
+  bool refused = false;  // it answers, but what it holds must not be overwritten
 };
 
 // What the options say about replicas that fail.

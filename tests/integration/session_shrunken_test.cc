@@ -292,6 +292,23 @@ class WhatTheOthersLostTest : public SessionShrunkenTest {
     EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
     CloseAndExpectEqual(*store_);
   }
+  void ExpectLeftOutByAnOpening(const std::string& why) {
+    ASSERT_OK(store_->Close());
+    store_.reset();
+    StartAgain(1);
+    const std::vector<uint64_t> before = Epochs();
+    EXPECT_THAT(Refusal(Blocking()), StatusIs(Code::kInvalidArgument, HasSubstr(why)));
+    EXPECT_EQ(Epochs(), before) << "sealed, then refused";
+    const std::vector<std::byte> held(replicas_[1]->region().begin(), replicas_[1]->region().end());
+    store_ = Taken(Continuing());
+    ASSERT_NE(store_, nullptr);
+    EXPECT_TRUE(log_->Has(why));
+    EXPECT_EQ(StatusOf(0).replicas.size(), 2u);
+    EXPECT_THAT(StatusOf(0).absences,
+                ElementsAre(AllOf(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z.*: .*"),
+                                  HasSubstr(why))));
+    EXPECT_TRUE(std::ranges::equal(replicas_[1]->region(), held)) << "it was overwritten";
+  }
   std::unique_ptr<Store> store_;
 };
 
@@ -305,21 +322,14 @@ TEST_F(WhatTheOthersLostTest, AReplicaThatProvesOtherRecordsIsNotTakenIn) {
   ExpectRefused("of the group's log is another one");
 }
 
+TEST_F(WhatTheOthersLostTest, AnOpeningDoesNotOverwriteMoreRecordsEither) {
+  ASSERT_NO_FATAL_FAILURE(GoOnWithout({}));
+  ExpectLeftOutByAnOpening("but the group's log ends at");
+}
+
 TEST_F(WhatTheOthersLostTest, AnOpeningDoesNotOverwriteOtherRecordsEither) {
   ASSERT_NO_FATAL_FAILURE(GoOnWithout(std::vector<std::string>(9, "other")));
-  ASSERT_OK(store_->Close());
-  store_.reset();
-  StartAgain(1);
-  const std::vector<uint64_t> before = Epochs();
-  EXPECT_THAT(Refusal(Blocking()),
-              StatusIs(Code::kInvalidArgument, HasSubstr("of the group's log is another one")));
-  EXPECT_EQ(Epochs(), before) << "sealed, then refused";
-  const std::vector<std::byte> held(replicas_[1]->region().begin(), replicas_[1]->region().end());
-  store_ = Taken(Continuing());
-  ASSERT_NE(store_, nullptr);
-  EXPECT_TRUE(log_->Has("of the group's log is another one"));
-  EXPECT_EQ(StatusOf(0).replicas.size(), 2u);
-  EXPECT_TRUE(std::ranges::equal(replicas_[1]->region(), held)) << "it was overwritten";
+  ExpectLeftOutByAnOpening("of the group's log is another one");
 }
 
 TEST_F(SessionShrunkenTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
