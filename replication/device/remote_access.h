@@ -41,8 +41,9 @@ class RemoteAccess {
   // kUnavailable: the node's queue or the device is gone.
   Status Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out);
   Status Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
-  // Starts to write `in`, at most 1 KiB, and returns; the next call learns whether it arrived. kBusy:
-  // another call, or a write that an earlier call started, is under way; nothing was started.
+  // Starts to write `in`, at most 1 KiB, and returns; the next call learns whether it arrived.
+  // kBusy: another call, or a write that an earlier call started, is under way; nothing was
+  // started.
   Status StartWrite(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
   // Makes earlier writes durable there, by a READ behind them.
   Status Flush(const RemoteMemory& memory, uint64_t offset);

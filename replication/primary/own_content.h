@@ -48,10 +48,10 @@ struct MemberProof {
 // Whether `own`, the region in the primary's pool at `pool`, takes the place of the members' logs,
 // none of which reaches what is known to be acknowledged. So a taking from this pool is repeated
 // that was cut short while it sent the log. The pool must know as much to be acknowledged as all of
-// them, and have the history of each: the member's newest record is, or was, in the pool's log, too,
-// or lies before its end, and the member served nobody after the last owner in that log. False: the
-// pool knows less, or is not of this history. kCorruption: it knows as much, but cannot stand in;
-// the message says why.
+// them, and have the history of each: the member's newest record is, or was, in the pool's log,
+// too, or lies before its end, and the member served nobody after the last owner in that log.
+// False: the pool knows less, or is not of this history. kCorruption: it knows as much, but cannot
+// stand in; the message says why.
 Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, std::span<const MemberProof> members);
 

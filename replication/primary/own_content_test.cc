@@ -126,7 +126,7 @@ TEST_F(OwnContentTest, DamageIsNamed) {
   EXPECT_THAT(StandsIn().status(), StatusIs(Code::kCorruption, HasSubstr("it is damaged")));
 }
 
-// The group's replicas changed after the copies were made, and enough of those it had last are here.
+// The group's replicas changed after the copies were made. Enough of those it had last are here.
 TEST_F(OwnContentTest, AMajorityOfTheLastReplicasIsEnough) {
   Configuration larger = TestConfiguration(2);
   larger.replicas.push_back({Uuid{10}, "127.0.0.1:3"});

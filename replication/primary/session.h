@@ -397,7 +397,7 @@ class Session {
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
-  // For metrics: each replica of the options and of the configuration, and whether it is a member.
+  // For metrics: each replica of the configuration, and whether it is a member.
   mutable std::mutex present_mutex_;  // guards present_
   std::map<std::string, bool> present_;
   std::atomic<uint64_t> failed_calls_{0}, recoveries_{0};

@@ -98,8 +98,7 @@ Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
 }
 
 // Makes every member equal to the own region, which has what all of them lost. Its log stays, so a
-// taking that is cut short between two members is repeated. One that is cut within a member's log
-// can leave a gap there, by which the next one is refused before it asks this pool.
+// taking that is cut short is repeated (JudgeOwnInstead).
 Status Session::TakeOwnRegion(const TakeRequest& request, const TakePlan& plan,
                               const Result<Choice>& best,
                               const std::vector<MemberContent>& sealed) {

@@ -171,11 +171,13 @@ void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_
   absent_watch_->Failed(joiner.address());
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
   if (joiner.address() == announced_ && !own_fault) taken_back_ = announced_;
+  const bool refused = why.code() == Code::kInvalidArgument;  // its message has the way out
   Say(LogLevel::kWarn,
       Text(joiner.name(), " could not be taken in: ", why.message(),
            taken_back_ == joiner.address()
                ? "; its addition is taken back; hyperloopctl add proposes it again"
-               : "; it is tried again after a pause, and an open waits longer for it"));
+           : refused ? ""
+                     : "; it is tried again after a pause, and an open waits longer for it"));
   lost_to_ = why.message();
   NoteSilence(Clock::now());
 }

@@ -265,8 +265,9 @@ class ListCheck {
     const std::vector<Replica> all = recorded_.All();
     for (const MissingReplica& each : missing_) {
       if (recorded_.Has(each.address)) continue;
-      return InvalidArgument(Text(each.name, " is not of this configuration, and does not answer: ",
-                                  chain_, "; list those only (", each.why, ")"));
+      return InvalidArgument(Text(each.name,
+                                  " is not of this configuration, and cannot be taken in: ", chain_,
+                                  "; list those only (", each.why, ")"));
     }
     for (size_t i = 0; i < members_.size(); ++i) {
       const auto is_this = [&](const Replica& replica) {

@@ -147,8 +147,8 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
                      const Configuration::Replica& replica, const control::HelloReplyT& before,
                      const control::HelloReplyT& now);
 
-// Checks that a replica can leave `own` for good while it serves: it is the only one that is absent.
-// Those that decide stay the same then. kUnavailable: not now.
+// Checks that a replica can leave `own` for good while it serves: it is the only one that is
+// absent. Those that decide stay the same then. kUnavailable: not now.
 Status CheckLeaver(const Configuration& own, const std::string& address);
 
 // Returns the first member that another primary sealed or installed between the two looks: what was
