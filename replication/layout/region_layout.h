@@ -150,7 +150,8 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group, const Region
                     const RegionGeometry& geometry);
 
 // Adds kKnownFeatures to the superblock of a region that ParseSuperblock accepts. So a program that
-// does not know them refuses the region from then on. The caller makes it durable.
+// does not know them refuses the region from then on. The caller makes it durable. ParseSuperblock
+// accepts whatever part of that was cut short.
 void AddFeatures(std::span<std::byte> region);
 
 // --- log cursor and head
