@@ -474,7 +474,10 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
 
 bool BulkLane::FewCount(size_t of) const {
   const std::lock_guard lock(mutex_);
-  return FewCountLocked(of);
+  const auto holding = std::ranges::count_if(replicas_, [&](const auto& each) {
+    return each->counts && (each->compared || listed_.empty());
+  });
+  return 2 * static_cast<size_t>(holding) < of;
 }
 
 bool BulkLane::FewCountLocked(size_t of) const {

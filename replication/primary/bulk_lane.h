@@ -113,7 +113,7 @@ class BulkLane {
   // Makes the calls of Await that are under way fail.
   void Interrupt();
   uint64_t interrupts() const;  // how often Interrupt was called
-  // Whether fewer than half of `of` replicas count.
+  // Whether fewer than half of `of` replicas count and have said what they hold.
   bool FewCount(size_t of) const;
   // How many local files are known to be damaged, and could not be mended.
   size_t damaged() const;

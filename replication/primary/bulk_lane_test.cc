@@ -849,6 +849,17 @@ TEST_F(BulkLaneTest, OnlyThoseThatCaughtUpCount) {
   EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(3); }));
 }
 
+TEST_F(BulkLaneTest, AReplicaThatHasNotSaidWhatItHoldsIsNotKnownToHoldIt) {
+  EXPECT_FALSE(lane_->FewCount(2)) << "there is nothing to hold";
+  List(Make("000007.sst", "content"));
+  for (const auto& each : replicas_) each->StopAt(1);
+  Aim();
+  for (const auto& each : replicas_) each->AwaitStopped();
+  EXPECT_TRUE(lane_->FewCount(2));
+  for (const auto& each : replicas_) each->Go();
+  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(2); }));
+}
+
 TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
   List(Make("000007.sst", "bytes"));
   replicas_[1]->StopAt(1);

@@ -221,11 +221,17 @@ class Session {
   void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
   Status Announce(ReplicaHandle& newcomer, Configuration* next);
-  // Sets taken_back_ if an absent replica is to leave the group. False: there is none.
+  // Sets taken_back_ if an absent replica is to leave the group, and forgets one whose removal is no
+  // longer proposed. False: there is none.
   bool NoteLeaver();
   // Whether this configuration records the replica whose addition is to be taken back, or that is
   // to leave.
   bool HasTakenBack(const Configuration& configuration) const;
+  // Whether it may go now. One that is to leave may only as long as AbsentWatch names it, and only
+  // if it is the only absent one of `next`.
+  bool TakesBack(const Configuration& next) const;
+  // As AbsentWatch::Options::few_hold.
+  bool FewHold(size_t of) const;
   void NoteAddition(const ReplicaHandle* joiner);
   // Whether the configuration has it, perhaps as an absent one.
   bool IsOfGroup(const ReplicaHandle& replica) const;

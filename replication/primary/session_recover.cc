@@ -80,9 +80,12 @@ void Session::WatchAbsent() {
 }
 
 bool Session::NoteLeaver() {
-  if (ending_ || absent_watch_ == nullptr) return false;
-  const std::optional<std::string> leaver = absent_watch_->Leaver();
-  if (!leaver.has_value()) return false;
+  const std::optional<std::string> leaver =
+      ending_ || absent_watch_ == nullptr ? std::nullopt : absent_watch_->Leaver();
+  if (!leaver.has_value()) {
+    if (taken_back_ != announced_) taken_back_.clear();  // nobody proposes it any more
+    return false;
+  }
   if (!taken_back_.empty()) return true;
   taken_back_ = *leaver;
   Say(LogLevel::kInfo, Text("replica ", *leaver, " is to leave the group"));
@@ -93,6 +96,15 @@ bool Session::HasTakenBack(const Configuration& configuration) const {
   return std::ranges::any_of(configuration.absent, [&](const Configuration::Replica& each) {
     return each.address == taken_back_;
   });
+}
+
+bool Session::FewHold(size_t of) const { return bulk_ != nullptr && bulk_->FewCount(of); }
+
+bool Session::TakesBack(const Configuration& next) const {
+  if (!HasTakenBack(next)) return false;
+  if (taken_back_ == announced_) return true;
+  return !ending_ && absent_watch_ != nullptr && absent_watch_->Leaver() == taken_back_ &&
+         CheckLeaver(next, taken_back_).ok() && !FewHold(next.replicas.size());
 }
 
 void Session::NoteAddition(const ReplicaHandle* joiner) {
@@ -200,7 +212,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   while (true) {
     Result<Recovered> recovered = Unavailable("the store is being closed");
     if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiner);
-    if (recovered.ok() && joiner == nullptr && HasTakenBack(configuration_) &&
+    if (recovered.ok() && joiner == nullptr && TakesBack(configuration_) &&
         !std::exchange(repeated, true)) {
       for (const auto& replica : replicas_) replica->ClearSuspicion();
       unproven_ = nullptr;
@@ -477,7 +489,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   // recorded the replica as one that decides: the two sets differ by one, so that their majorities
   // meet.
   const bool takes_back =
-      joiner == nullptr && judgement.standing != Standing::kShrink && HasTakenBack(next);
+      joiner == nullptr && judgement.standing != Standing::kShrink && TakesBack(next);
   if (takes_back)
     std::erase_if(next.absent, [&](const auto& each) { return each.address == taken_back_; });
   const bool anew =

@@ -616,7 +616,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
         replicas_.front()->trust(),
         AbsentWatch::Options{options_.heartbeat_timeout, Rules(),
                              [this](const std::string& host) { return TryWay(host); },
-                             [this](size_t of) { return bulk_ != nullptr && bulk_->FewCount(of); }},
+                             [this](size_t of) { return FewHold(of); }},
         log_, PinnedCpu(*device_));
     WatchAbsent();
   }

@@ -75,6 +75,7 @@ class SessionFixture : public testing::Test {
                if (const auto* sums = control::As<control::ChecksumsRequestT>(request))
                  compared_ += sums->length;
                const auto* hello = control::As<control::HelloRequestT>(request);
+               if (hello != nullptr && hello->owner_id.empty() && i == 0) ++asked_;
                if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
                  return Fate::kRequestLost;
                return Pass(request.type);
@@ -434,6 +435,7 @@ class SessionFixture : public testing::Test {
   std::vector<uint8_t> owner_;         // of the last AttachRequest, guarded by owner_mutex_
   std::vector<uint8_t> blind_;         // see Blind, guarded by owner_mutex_
   std::atomic<uint64_t> compared_{0};  // bytes of which checksums were asked, of all replicas
+  std::atomic<int> asked_{0};  // how often somebody without an owner id said hello to replica 0
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
   std::atomic<Fate> cut_fate_{Fate::kRequestLost};  // of the first one that is cut
   std::atomic<Body> lost_once_{Body::NONE};

@@ -84,6 +84,41 @@ TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
   EXPECT_TRUE(Eventually(ready));
 }
 
+TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
+  ASSERT_OK(Taken()->Close());
+  const control::HelloReplyT hello = Hello(0);
+  Configuration configuration;
+  configuration.epoch = hello.installed_epoch;
+  for (size_t i = 0; i < 3; ++i) {
+    (i < 2 ? configuration.replicas : configuration.absent)
+        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
+  }
+  std::atomic<bool> few{true};
+  std::atomic<size_t> of{0};
+  AbsentWatch::Options options;
+  options.few_hold = [&](size_t stay) {
+    of = stay;
+    return few.load();
+  };
+  AbsentWatch watch(control::Trust(), options, log_, -1);
+  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  control::ProposeRequestT leave;
+  leave.group = hello.group;
+  leave.replica = AddressOf(2);
+  leave.leaves = true;
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, leave);
+    return log_->Has(AddressOf(2) + " does not leave the group yet: fewer than half");
+  }));
+  EXPECT_EQ(of, 2u) << "of those that stay";
+  EXPECT_EQ(watch.Leaver(), std::nullopt);
+  few = false;
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, leave);
+    return watch.Leaver() == AddressOf(2);
+  }));
+}
+
 // Else a replica with a dead RNIC would hide that a member is silent.
 TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
   ASSERT_OK(Taken()->Close());

@@ -98,6 +98,37 @@ TEST_F(SessionShrunkenTest, AReplicaThatWasLeftOutLeavesTheGroupWhileItServes) {
   CloseAndExpectEqual(*store);
 }
 
+// A replica that starts again has forgotten what was proposed to it.
+TEST_F(SessionShrunkenTest, ARemovalThatNobodyProposesAnyMoreIsNotCarriedOut) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  control::ProposeRequestT leave;
+  leave.group = Hello(0).group;
+  leave.replica = AddressOf(2);
+  leave.leaves = true;
+  Stop(2);
+  EXPECT_TRUE(Insist(*store, "two"));
+  lost_ = Body::SealRequest;
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(1, leave);
+    return log_->Has("is to leave the group");
+  }));
+  Stop(1);
+  // The members are asked one after the other. So the second question from now on begins a round
+  // that the third one shows to be over.
+  const int asked = asked_;
+  EXPECT_TRUE(Eventually([&] { return asked_ >= asked + 3; }));
+  lost_ = Body::NONE;
+  StartAgain(1);
+  EXPECT_TRUE(Insist(*store, "three"));
+  EXPECT_THAT(Hello(0).absent_replicas, ElementsAre(AddressOf(2)));
+  EXPECT_FALSE(log_->Has("is not of the group any more"));
+  StartAgain(2);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_TRUE(Insist(*store, "four"));
+  CloseAndExpectEqual(*store);
+}
+
 TEST_F(SessionShrunkenTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
   for (size_t dead = 0; dead < 3; ++dead) {
     SCOPED_TRACE(dead);
