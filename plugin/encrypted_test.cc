@@ -243,6 +243,22 @@ TEST_P(EncryptedTest, NoTableIsGivenUpWhileAReplicaWasNotAsked) {
   EXPECT_EQ(Get("table"), "1");
 }
 
+// RocksDB makes its own.
+TEST_P(EncryptedTest, FilesWithoutDataAreGivenUpAlthoughAReplicaWasNotAsked) {
+  Make();
+  group_->LeaveOut("r3:7420");
+  std::vector<std::string> gone = LocalNames("IDENTITY");
+  for (const std::string& name : LocalNames(""))
+    if (name.starts_with("OPTIONS-")) gone.push_back(name);
+  ASSERT_GE(gone.size(), 2u);
+  for (const std::string& name : gone) {
+    ASSERT_EQ(group_->ListedFiles().count(name), 1u);
+    stdfs::remove(Path(name));
+  }
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table"), "1");
+}
+
 // The end of an encrypted table says nothing. A table of zeros is told without a replica.
 TEST_P(EncryptedTest, ReplicasAreNotAskedForTablesThatAreThere) {
   Make();

@@ -50,6 +50,11 @@ bool HoldsData(const FileInfo& info) {
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
+// Whether a database may need the file to be opened. RocksDB makes its own OPTIONS and IDENTITY.
+bool MayBeNeeded(std::string_view name) {
+  return !name.starts_with("OPTIONS-") && name != "IDENTITY" && !IsArchivedLog(name);
+}
+
 // Only RocksDB can tell whether an encrypted database needs the file.
 Status NotAsked(const Status& got, const std::string& name,
                 const std::vector<std::string>& left_out) {
@@ -343,7 +348,8 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   // A log is read even in the group's own directory: RocksDB takes a damaged one for a shorter one.
   // An archived one is not recovered from.
   if (*size != info.size || (!anew && !IsLiveLog(info.name))) return *size == info.size;
-  return IsSound(path, info);
+  const Result<bool> sound = IsSound(path, info);
+  return sound.ok() && *sound;  // one that cannot be read is brought anew
 }
 
 Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) const {
@@ -489,14 +495,15 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it =
         got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
-    if (garbage && !got.ok()) {
+    // RocksDB says what it makes of garbage. No opening waits for the archive.
+    if (!got.ok() && (garbage || (IsArchivedLog(info.name) && !nobody_has_it))) {
       log_->Write(LogLevel::kWarn,
                   path + " does not hold what the group lists, and " + got.message());
-      continue;  // RocksDB says what it makes of it
+      continue;
     }
     if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
       return got.WithContext("cannot bring " + info.name + " from a replica");
-    if (!got.ok() && current.opaque && !taken.left_out.empty())
+    if (!got.ok() && current.opaque && !taken.left_out.empty() && MayBeNeeded(info.name))
       return NotAsked(got, info.name, taken.left_out);
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
     if (got.ok()) {

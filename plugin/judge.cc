@@ -66,9 +66,11 @@ class Judge {
       if (group_.Scarce({info.name, info.size, info.checksum})) scarce_.push_back(info.name);
       const Result<uint64_t> size = SizeOf(fs_, Path(info.name));
       bool as_listed = size.ok() && *size == info.size;
+      std::string other = "with other bytes";
       if (as_listed && IsLiveLog(info.name)) {
-        HL_ASSIGN_OR_RETURN(const WholeFile here, Describe(fs_, Path(info.name), info.name));
-        as_listed = here.checksum == info.checksum;
+        const Result<WholeFile> here = Describe(fs_, Path(info.name), info.name);
+        as_listed = here.ok() && here->checksum == info.checksum;
+        if (!here.ok()) other = "unreadable (" + here.status().message() + ")";
       }
       if (!as_listed && group_.Held({info.name, info.size, info.checksum})) continue;
       if (size.status().code() == Code::kNotFound) {
@@ -78,7 +80,7 @@ class Judge {
       } else if (!as_listed) {
         const bool other_bytes = *size == info.size;
         missing_.push_back(info.name + " of " + std::to_string(info.size) + " B, here " +
-                           (other_bytes ? "with other bytes" : std::to_string(*size) + " B"));
+                           (other_bytes ? other : std::to_string(*size) + " B"));
       }
     }
     return Status::Ok();

@@ -1,6 +1,7 @@
 // Logs and MANIFESTs that have left the region: when the plugin says that they are finished, and
 // what an opening makes of them.
 #include <rocksdb/db.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -46,6 +47,28 @@ TEST(FinishedLogs, ALogWhoseBytesMayStillFollowIsFinishedOnceItIsClosed) {
   EXPECT_THAT(logs.Closed(9), IsEmpty()) << "the next opening may truncate the newest";
 }
 
+// The disk cannot read one file any more, whatever name it gets.
+class UnreadableFile final : public rocksdb::FileSystemWrapper {
+ public:
+  UnreadableFile() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "unreadable"; }
+  void Lose(const std::string& path) { lost_ = InodeOf(path); }
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& path,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                                        rocksdb::IODebugContext* dbg) override {
+    if (lost_ != 0 && InodeOf(path) == lost_) return rocksdb::IOStatus::IOError("bad sector");
+    return target()->NewRandomAccessFile(path, options, file, dbg);
+  }
+
+ private:
+  static ino_t InodeOf(const std::string& path) {
+    struct stat st;
+    return ::stat(path.c_str(), &st) == 0 ? st.st_ino : 0;
+  }
+  ino_t lost_ = 0;
+};
+
 class LeftRegionTest : public DatabaseTest {
  protected:
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
@@ -64,6 +87,25 @@ class LeftRegionTest : public DatabaseTest {
     Put("busy", "2");
     ASSERT_TRUE(group_->IsFinished(log_));
     ASSERT_TRUE(group_->Retire(log_));
+  }
+  // A log that left the region, and was then archived.
+  void MakeWithArchivedLog() {
+    archiving_ = MakeOptions();
+    archiving_.WAL_ttl_seconds = 3600;
+    ASSERT_OK(Open(archiving_));
+    ASSERT_OK(db_->DisableFileDeletions());
+    Put("a", "1");
+    log_ = Logs().front();
+    ASSERT_OK(db_->Flush(FlushOptions()));
+    Put("b", "1");
+    ASSERT_TRUE(group_->Retire(log_));
+    ASSERT_OK(db_->EnableFileDeletions(true));
+    archived_ = "archive/" + log_;
+    ASSERT_TRUE(test::Eventually([&] { return stdfs::exists(Path(archived_)); }));
+  }
+  rocksdb::Status OpenArchiving() {
+    archiving_.env = env_.get();
+    return Open(archiving_);
   }
   void CrashWithFamily() {
     ASSERT_OK(db_->DestroyColumnFamilyHandle(idle_));
@@ -104,7 +146,8 @@ class LeftRegionTest : public DatabaseTest {
   }
 
   ColumnFamilyHandle* idle_ = nullptr;
-  std::string log_;
+  std::string log_, archived_;
+  rocksdb::Options archiving_;
 };
 
 TEST_F(LeftRegionTest, RocksDbRecoversFromALogThatHasLeft) {
@@ -222,24 +265,61 @@ TEST_F(LeftRegionTest, AMANIFESTThatHasLeftIsNotReadFromTheRegion) {
 }
 
 TEST_F(LeftRegionTest, ALogThatHasLeftIsArchivedUnderItsNewName) {
-  rocksdb::Options options = MakeOptions();
-  options.WAL_ttl_seconds = 3600;
-  ASSERT_OK(Open(options));
-  ASSERT_OK(db_->DisableFileDeletions());
-  Put("a", "1");
-  const std::string log = Logs().front();
-  ASSERT_OK(db_->Flush(FlushOptions()));
-  Put("b", "1");
-  ASSERT_TRUE(group_->Retire(log));
-  ASSERT_OK(db_->EnableFileDeletions(true));
-  EXPECT_TRUE(test::Eventually([&] { return stdfs::exists(Path("archive/" + log)); }));
-  EXPECT_EQ(group_->ListedFiles().count("archive/" + log), 1u);
-  EXPECT_EQ(group_->ListedFiles().count(log), 0u);
+  ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
+  EXPECT_EQ(group_->ListedFiles().count(archived_), 1u);
+  EXPECT_EQ(group_->ListedFiles().count(log_), 0u);
   Crash();
-  options.env = env_.get();
-  ASSERT_OK(Open(options));
-  EXPECT_EQ(group_->ListedFiles().count("archive/" + log), 1u);
+  ASSERT_OK(OpenArchiving());
+  EXPECT_EQ(group_->ListedFiles().count(archived_), 1u);
   ExpectLocalEqualsGroup();
+}
+
+// No database needs it to be opened.
+TEST_F(LeftRegionTest, AnArchivedLogThatCannotBeHadNowComesWithALaterOpening) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
+  const std::string bytes = ReadLocal(Path(archived_));
+  const Result<WholeFile> file =
+      Describe(*rocksdb::FileSystem::Default(), Path(archived_), archived_);
+  ASSERT_OK(file);
+  Crash();
+  stdfs::remove(Path(archived_));
+  group_->FailFetches(Unavailable("a replica is out of reach"));
+  ASSERT_OK(OpenArchiving());
+  EXPECT_EQ(Get("a") + Get("b"), "11");
+  Crash();
+  group_->FailFetches({});
+  group_->Hold(*file, bytes);
+  ASSERT_OK(OpenArchiving());
+  EXPECT_EQ(ReadLocal(Path(archived_)), bytes);
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(LeftRegionTest, ADamagedArchivedLogIsMended) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
+  const std::string bytes = ReadLocal(Path(archived_));
+  const Result<WholeFile> file =
+      Describe(*rocksdb::FileSystem::Default(), Path(archived_), archived_);
+  ASSERT_OK(file);
+  FlipByte(archived_);
+  ASSERT_OK(group_->MendLocal(*file, bytes));
+  EXPECT_EQ(ReadLocal(Path(archived_)), bytes);
+}
+
+TEST_F(LeftRegionTest, ALogThatHasLeftAndCannotBeReadComesFromAReplica) {
+  const auto disk = std::make_shared<UnreadableFile>();
+  fs_ = MakeFileSystem(MakeStoreOptions(), disk);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  MakeWithIdleFamily();
+  ASSERT_OK(db_->DestroyColumnFamilyHandle(idle_));
+  Close();
+  const std::string bytes = ReadLocal(Path(log_));
+  const Result<WholeFile> file = Describe(*rocksdb::FileSystem::Default(), Path(log_), log_);
+  ASSERT_OK(file);
+  disk->Lose(Path(log_));
+  EXPECT_THAT(OpenFamilies().ToString(), AllOf(HasSubstr(log_), HasSubstr("bad sector")));
+  group_->Hold(*file, bytes);
+  ASSERT_OK(OpenFamilies());
+  ExpectAllThere();
 }
 
 // With ack=sync a sync that fails gives up bytes of a log, also of one that is not the newest. So

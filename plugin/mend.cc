@@ -45,7 +45,7 @@ Status PutInPlace(rocksdb::FileSystem& fs, const std::string& directory, const s
     return status;
   }
   HL_RETURN_IF_ERROR(RenameOver(fs, Beside(directory, name), path));
-  return SyncDirectory(fs, directory);
+  return SyncDirectory(fs, ParentOf(path));
 }
 
 }  // namespace hyperloop::plugin

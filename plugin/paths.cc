@@ -43,7 +43,13 @@ bool IsTableOrBlob(std::string_view name) {
   return IsNumbered(name, ".sst") || IsNumbered(name, ".blob");
 }
 
-bool StaysAsListed(std::string_view name) { return IsTableOrBlob(name) || IsLiveLog(name); }
+bool IsArchivedLog(std::string_view name) {
+  return name.starts_with(kArchivePrefix) && IsLiveLog(name.substr(kArchivePrefix.size()));
+}
+
+bool StaysAsListed(std::string_view name) {
+  return IsTableOrBlob(name) || IsLiveLog(name) || IsArchivedLog(name);
+}
 
 uint64_t NumberOf(std::string_view name) {
   uint64_t number = 0;
@@ -65,10 +71,8 @@ bool LeadsToManifest(std::string_view name) {
 }
 
 FileClass Classify(std::string_view name) {
-  if (name.starts_with(kArchivePrefix)) {
-    return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane
-                                                                  : FileClass::kOutside;
-  }
+  if (name.starts_with(kArchivePrefix))
+    return IsArchivedLog(name) ? FileClass::kLogLane : FileClass::kOutside;
   if (name.empty() || name.find('/') != std::string_view::npos) return FileClass::kOutside;
   if (IsNumbered(name, ".log") || name == "CURRENT") return FileClass::kLogLane;
   if (IsManifest(name)) return FileClass::kLogLane;

@@ -26,6 +26,7 @@ bool IsManifest(std::string_view name);
 bool IsLog(std::string_view name);
 // A log that RocksDB recovers from: one that is not archived.
 bool IsLiveLog(std::string_view name);
+bool IsArchivedLog(std::string_view name);
 // A MANIFEST, or an NNNNNN.dbtmp that names one and becomes CURRENT.
 bool LeadsToManifest(std::string_view name);
 
@@ -49,7 +50,7 @@ inline constexpr std::string_view kSwitchoverName = "hyperloop-switchover";
 // NNNNNN.sst or NNNNNN.blob.
 bool IsTableOrBlob(std::string_view name);
 // Of a file of the bulk lane: whether it is one that RocksDB does not change in place any more, a
-// table, a blob file or a log that has left the region.
+// table, a blob file, or a log that has left the region, archived or not.
 bool StaysAsListed(std::string_view name);
 // The first number in a name; 0 without one.
 uint64_t NumberOf(std::string_view name);

@@ -31,6 +31,13 @@ TEST(Classify, ByName) {
   }
 }
 
+TEST(Paths, FilesThatStayAsListed) {
+  for (const char* name : {"000001.sst", "000001.blob", "000001.log", "archive/000001.log"})
+    EXPECT_TRUE(StaysAsListed(name)) << name;
+  for (const char* name : {"OPTIONS-000007", "IDENTITY", "archive/CURRENT", "archive/000001.sst"})
+    EXPECT_FALSE(StaysAsListed(name)) << name;
+}
+
 TEST(Paths, InfoLogsOfADirectory) {
   for (const char* path : {"/data/db/LOG", "/logs/data_db_LOG"})
     EXPECT_TRUE(IsInfoLogOf(path, "/data/db")) << path;

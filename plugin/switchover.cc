@@ -106,8 +106,8 @@ class Switchover {
                      " s; if it is dead, hyperloopctl promote takes its place", kept));
   }
 
-  // Makes each table and blob file that the group lists be in the directory, or near it. What
-  // cannot be had now is tried again, and in the end the taking fetches it.
+  // Makes each table, blob file and log that has left the region be in the directory, or near it.
+  // What cannot be had now is tried again, and in the end the taking fetches it.
   Status BringFiles() {
     Status last;
     uint64_t here = 0, brought = 0, bytes = 0;
@@ -128,7 +128,7 @@ class Switchover {
     if (ready_) return Status::Ok();
     ready_ = true;
     std::printf(
-        "ready: %llu tables and blob files are here, %llu of them (%llu B) were brought from "
+        "ready: %llu tables, blob files and logs are here, %llu of them (%llu B) were brought from "
         "replicas; waiting for %s to close the database\n",
         static_cast<unsigned long long>(here), static_cast<unsigned long long>(brought),
         static_cast<unsigned long long>(bytes), holder_.name.c_str());

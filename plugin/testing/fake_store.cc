@@ -121,6 +121,7 @@ class FakeStore final : public Store {
     {
       const std::lock_guard<std::mutex> lock(group_->mutex_);
       ++group_->calls_["fetch"];
+      HL_RETURN_IF_ERROR(group_->fetch_failure_);
       const auto held = group_->replicas_hold_.find(file);
       if (held == group_->replicas_hold_.end()) return NotFound("no replica holds " + file.name);
       bytes = held->second;
@@ -439,6 +440,11 @@ void FakeGroup::LeaveOut(const std::string& address) {
 void FakeGroup::Hold(const WholeFile& file, const std::string& bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   replicas_hold_[file] = bytes;
+}
+
+void FakeGroup::FailFetches(Status with) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  fetch_failure_ = std::move(with);
 }
 
 Status FakeGroup::MendLocal(const WholeFile& file, const std::string& bytes) {

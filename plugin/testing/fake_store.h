@@ -73,6 +73,8 @@ class FakeGroup {
   void LeaveOut(const std::string& address);
   // The replicas give these bytes for the file.
   void Hold(const WholeFile& file, const std::string& bytes);
+  // Every Fetch fails with `with` from now on. Ok: none does because of it.
+  void FailFetches(Status with);
   // The Store that was taken last has the directory's file mended with these bytes, as a lane does
   // that finds it damaged.
   Status MendLocal(const WholeFile& file, const std::string& bytes);
@@ -97,6 +99,7 @@ class FakeGroup {
   bool all_scarce_ = false;
   std::vector<std::string> left_out_;
   std::map<WholeFile, std::string> replicas_hold_;
+  Status fetch_failure_;
   std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
   rnic::Media media_ = rnic::Media::kFile;
   std::set<FileId> finished_;

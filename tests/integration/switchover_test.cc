@@ -98,7 +98,7 @@ TEST_F(SwitchoverTest, TheTablesAreHereBeforeThePrimaryCloses) {
   ASSERT_NO_FATAL_FAILURE(Serve());
   ChildProcess switchover = Begin();
   const std::string ready = switchover.ReadLine();
-  EXPECT_THAT(ready, StartsWith("ready: 1 tables and blob files are here, 1 of them"));
+  EXPECT_THAT(ready, StartsWith("ready: 1 tables, blob files and logs are here, 1 of them"));
   EXPECT_THAT(ready, HasSubstr("for " + Directory()));
   EXPECT_EQ(CountBrought(), 1u);
   ASSERT_OK(former_->Fill(kKeys + 10));
@@ -119,7 +119,7 @@ TEST_F(SwitchoverTest, TablesOfTheReplicaHereAreLinkedAndNotBrought) {
   ASSERT_NO_FATAL_FAILURE(Serve());
   ChildProcess switchover = Begin("--replica-files " + FilesOfReplica(1));
   EXPECT_THAT(switchover.ReadLine(),
-              StartsWith("ready: 1 tables and blob files are here, 0 of them (0 B)"));
+              StartsWith("ready: 1 tables, blob files and logs are here, 0 of them (0 B)"));
   former_->Close();
   const std::string rest = RestOf(switchover);
   EXPECT_EQ(switchover.Wait(), 0) << rest;
@@ -142,7 +142,8 @@ TEST_F(SwitchoverTest, TheWayBackReadsWhatTheDirectoryHas) {
   ASSERT_OK(there.db()->Flush({}));
   ChildProcess back = ChildProcess::Spawn(
       {ProgramPath("hyperloopctl"), "switchover", "--db", Directory(), "--uri", cluster_.uri()});
-  EXPECT_THAT(back.ReadLine(), StartsWith("ready: 2 tables and blob files are here, 1 of them"));
+  EXPECT_THAT(back.ReadLine(),
+              StartsWith("ready: 2 tables, blob files and logs are here, 1 of them"));
   there.Close();
   const std::string rest = RestOf(back);
   EXPECT_EQ(back.Wait(), 0) << rest;
@@ -171,16 +172,19 @@ TEST_F(SwitchoverTest, APrimaryThatServesOnIsNamedAndKeepsTheGroup) {
 TEST_F(SwitchoverTest, ACallThatWasCutShortIsRepeated) {
   ASSERT_NO_FATAL_FAILURE(Serve());
   ChildProcess first = Begin();
-  ASSERT_THAT(first.ReadLine(), StartsWith("ready: 1 tables and blob files are here, 1 of them"));
+  ASSERT_THAT(first.ReadLine(),
+              StartsWith("ready: 1 tables, blob files and logs are here, 1 of them"));
   first.Kill();
   // What was brought is damaged meanwhile, and brought again.
   for (const auto& entry : fs::recursive_directory_iterator(Brought()))
     if (entry.is_regular_file()) Damage(entry.path());
   ChildProcess second = Begin();
-  ASSERT_THAT(second.ReadLine(), StartsWith("ready: 1 tables and blob files are here, 1 of them"));
+  ASSERT_THAT(second.ReadLine(),
+              StartsWith("ready: 1 tables, blob files and logs are here, 1 of them"));
   second.Kill();
   ChildProcess third = Begin();
-  ASSERT_THAT(third.ReadLine(), StartsWith("ready: 1 tables and blob files are here, 0 of them"));
+  ASSERT_THAT(third.ReadLine(),
+              StartsWith("ready: 1 tables, blob files and logs are here, 0 of them"));
   const Outcome beside = Ctl(Arguments("0"));
   EXPECT_EQ(beside.exit_status, 1);
   EXPECT_THAT(beside.text, HasSubstr("is open in another process"));
