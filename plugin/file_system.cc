@@ -206,10 +206,9 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   }
   auto made =
       std::make_unique<LogLaneFile>(std::move(local), place.bound, place.name, *id, size, target());
-  if (!reopen && place.name.ends_with(".log")) {
-    NoteLogMade(bound, place.name);
-    bound.NoteLogMade(NumberOf(place.name), *id, [log = made.get()] { return log->IsSynced(); });
-  }
+  if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
+  if (!reopen && made->log_number() != 0)
+    bound.NoteLogMade(made->log_number(), *id, [log = made.get()] { return log->IsSynced(); });
   *file = std::move(made);
   return IOStatus::OK();
 }

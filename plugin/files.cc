@@ -2,10 +2,11 @@
 //   checks for failure, fork and tails    at most five atomic loads
 //   count of the writes in flight         two atomic additions
 //   sizes before and after                two atomic stores, three for a MANIFEST
-//   whether it began the log              one comparison
+//   whether it began the log              one comparison; the first append of each log also tells
+//                                         which older logs are finished, under locks
 //   local file                            one write(2) to the page cache, after Store::Await; with
 //                                         local_write=overlapped before it, while the replicas work
-// It takes no lock and allocates nothing unless it fails.
+// All others take no lock and allocate nothing unless they fail.
 #include "files.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
     : LocalFile(std::move(local), std::move(bound), std::move(name)),
       file_(file),
       manifest_(IsManifest(name_)),
-      log_number_(name_.ends_with(".log") ? NumberOf(name_) : 0),
+      log_number_(IsLiveLog(name_) ? NumberOf(name_) : 0),
       local_sync_(bound_->store().options().local_sync || !IsLog(name_)),
       overlapped_(bound_->store().options().local_write == LocalWrite::kOverlapped),
       sync_confirms_(bound_->store().options().ack == AckMode::kSync),

@@ -76,6 +76,7 @@ class LogLaneFile final : public LocalFile {
   // With ack=sync: whether a sync has confirmed all bytes, so that none will be given up. With
   // ack=append that takes no sync. False while RocksDB may hold more bytes in a buffer.
   bool IsSynced() const;
+  uint64_t log_number() const { return log_number_; }
 
   using rocksdb::FSWritableFileWrapper::Append;
   using rocksdb::FSWritableFileWrapper::PositionedAppend;
@@ -129,7 +130,7 @@ class LogLaneFile final : public LocalFile {
 
   const FileId file_;
   const bool manifest_;
-  const uint64_t log_number_;  // 0: not a log
+  const uint64_t log_number_;  // 0: not a log that RocksDB recovers from
   const bool local_sync_, overlapped_, sync_confirms_;
   rocksdb::FileSystem* const local_files_;
   uint64_t size_;  // used by the appending thread only

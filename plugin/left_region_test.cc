@@ -322,6 +322,24 @@ TEST_F(LeftRegionTest, ALogThatHasLeftAndCannotBeReadComesFromAReplica) {
   ExpectAllThere();
 }
 
+// A program may make any file through the Env.
+TEST_F(LeftRegionTest, OnlyTheLogsOfTheDatabaseAreFinishedByTheNextOne) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("a", "1");
+  const std::string log = Logs().front();
+  stdfs::create_directories(Path("archive"));
+  std::unique_ptr<rocksdb::FSWritableFile> zero, archived;
+  ASSERT_OK(fs_->NewWritableFile(Path("0.log"), {}, &zero, nullptr));
+  ASSERT_OK(fs_->NewWritableFile(Path("archive/" + log), {}, &archived, nullptr));
+  zero.reset();
+  ASSERT_OK(db_->DisableFileDeletions());
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  Put("b", "1");
+  EXPECT_TRUE(group_->IsFinished(log));
+  EXPECT_FALSE(group_->IsFinished("archive/" + log));
+  EXPECT_FALSE(group_->IsFinished("0.log"));
+}
+
 // With ack=sync a sync that fails gives up bytes of a log, also of one that is not the newest. So
 // only what was synced is finished.
 TEST_F(LeftRegionTest, WithAckSyncALogIsFinishedOnceItIsSynced) {
