@@ -13,6 +13,7 @@
 #include "hyperloop/core/text.h"
 #include "layout/record.h"
 #include "layout/region_layout.h"
+#include "pool/file_store.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -267,6 +268,13 @@ bool SayWhatWasNotCompared(const Comparison& compared) {
   return false;
 }
 
+const char* WhatIsMissed(const std::string& name) {
+  if (HoldsData(name)) return "missing";
+  return name.starts_with(kArchiveDirectory)
+             ? "left out (an archived log; GetUpdatesSince has a gap there)"
+             : "left out (RocksDB makes its own)";
+}
+
 int Run(const ExportOptions& options) {
   Comparison compared;
   const Result<ExportReport> report = Export(options, &compared);
@@ -278,10 +286,8 @@ int Run(const ExportOptions& options) {
               static_cast<unsigned long long>(report->last_seq), options.to.c_str());
   size_t needed = 0;
   for (const std::string& name : report->missing) {
-    const bool need = HoldsData(name);
-    needed += need ? 1 : 0;
-    std::fprintf(stderr, "hyperloopctl: %s: %s\n",
-                 need ? "missing" : "left out (RocksDB makes its own)", name.c_str());
+    needed += HoldsData(name) ? 1 : 0;
+    std::fprintf(stderr, "hyperloopctl: %s: %s\n", WhatIsMissed(name), name.c_str());
   }
   for (const std::string& damage : report->damage)
     std::fprintf(stderr, "hyperloopctl: exported all the same: %s\n", damage.c_str());
