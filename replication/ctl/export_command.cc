@@ -13,7 +13,6 @@
 #include "hyperloop/core/text.h"
 #include "layout/record.h"
 #include "layout/region_layout.h"
-#include "pool/file_store.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -270,7 +269,7 @@ bool SayWhatWasNotCompared(const Comparison& compared) {
 
 const char* WhatIsMissed(const std::string& name) {
   if (HoldsData(name)) return "missing";
-  return name.starts_with(kArchiveDirectory)
+  return name.starts_with("archive/")
              ? "left out (an archived log; GetUpdatesSince has a gap there)"
              : "left out (RocksDB makes its own)";
 }

@@ -221,8 +221,8 @@ class Session {
   void LeaveOut(const Judgement& judgement, Configuration* next);
   Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
   Status Announce(ReplicaHandle& newcomer, Configuration* next);
-  // Sets taken_back_ if an absent replica is to leave the group, and forgets one whose removal is no
-  // longer proposed. False: there is none.
+  // Sets taken_back_ if an absent replica is to leave the group, and forgets one whose removal
+  // nobody proposes any more. False: there is none.
   bool NoteLeaver();
   // Whether this configuration records the replica whose addition is to be taken back, or that is
   // to leave.
