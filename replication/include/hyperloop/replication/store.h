@@ -126,8 +126,8 @@ struct TakeRequest {
   // nothing is mended.
   std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
   // Makes the bytes and the name of a finished log-lane file of the directory durable, and says
-  // what the file holds. kAborted: it may still change. Called by a thread of the store until Close
-  // returns. Null: no file leaves the region (Store::Finish).
+  // what the file holds. Called by a thread of the store until Close returns. Null: no file leaves
+  // the region (Store::Finish).
   std::function<Result<WholeFile>(const std::string& name)> settle = nullptr;
 };
 
