@@ -8,8 +8,8 @@ namespace {
 
 class SessionDamageTest : public SessionFixture {};
 
-// Refusals change nothing, also if the member that is read first is damaged, or all members are, and
-// the primary's own pool is gone.
+// Refusals change nothing, also if the member that is read first is damaged, or all members are,
+// and the primary's own pool is gone.
 TEST_F(SessionDamageTest, DamagedMembersAreJudgedBeforeAnySeal) {
   {
     auto store = Taken();

@@ -276,8 +276,8 @@ TEST_F(SessionShrunkenTest, AReplicaThatLostItsPoolIsFilledFromTheOthers) {
   EXPECT_THAT(Content(*store), testing::EndsWith("two"));
 }
 
-// While the replica was down, all others, and the primary's pool, went back to older copies, and the
-// group went on from there.
+// While the replica was down, all others, and the primary's pool, went back to older copies, and
+// the group went on from there.
 class WhatTheOthersLostTest : public SessionShrunkenTest {
  protected:
   // Replica 1 has "two" and "three", and `later` was written without it.
