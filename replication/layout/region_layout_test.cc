@@ -153,7 +153,8 @@ TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
 }
 
 TEST(Superblock, AddedFeaturesAreThoseThatThisProgramKnows) {
-  auto region = Formatted();
+  const auto original = Formatted();
+  auto region = original;
   const RegionInfo before = ParseSuperblock(region, kSmall).value();
   AddFeatures(region);
   Superblock block;
@@ -166,7 +167,7 @@ TEST(Superblock, AddedFeaturesAreThoseThatThisProgramKnows) {
   EXPECT_EQ(after->record_magic, before.record_magic);
   // A power failure may keep either word alone.
   for (const size_t kept : {offsetof(Superblock, crc), offsetof(Superblock, features)}) {
-    auto torn = Formatted();
+    auto torn = original;
     std::memcpy(torn.data() + kept, region.data() + kept, sizeof(uint32_t));
     EXPECT_OK(ParseSuperblock(torn, kSmall)) << kept;
   }

@@ -86,8 +86,8 @@ enum class Where { kSuperblock, kHead, kRing, kBinding, kTable, kMap, kData };
 
 Area AreaOf(const RegionGeometry& geometry, Where where) {
   switch (where) {
-    case Where::kSuperblock:
-      return {0, sizeof(Superblock)};
+    case Where::kSuperblock:  // but what AddFeatures changes
+      return {0, offsetof(Superblock, features)};
     case Where::kHead:
       return {kHeadOffsets[0], kHeadOffsets[1] + sizeof(HeadBlock)};
     case Where::kRing:
