@@ -495,7 +495,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it =
         got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
-    // RocksDB says what it makes of garbage. No opening waits for the archive.
+    // RocksDB says what it makes of garbage. It reads no archived log when it opens.
     if (!got.ok() && (garbage || (IsArchivedLog(info.name) && !nobody_has_it))) {
       log_->Write(LogLevel::kWarn,
                   path + " does not hold what the group lists, and " + got.message());
@@ -528,9 +528,9 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult
   LogNames(bound, LogLevel::kWarn, "files that the directory lacked were brought from replicas",
            fetched);
   if (linked.empty() && fetched.empty()) return Status::Ok();
-  for (const std::string& name : fetched)
-    if (name.starts_with(kArchivePrefix))
-      HL_RETURN_IF_ERROR(SyncDirectory(*target(), ParentOf(bound.directory() + "/" + name)));
+  const auto is_archived = [](const std::string& name) { return name.starts_with(kArchivePrefix); };
+  if (std::ranges::any_of(linked, is_archived) || std::ranges::any_of(fetched, is_archived))
+    HL_RETURN_IF_ERROR(SyncDirectory(*target(), bound.directory() + "/archive"));
   return SyncDirectory(*target(), bound.directory());
 }
 

@@ -704,7 +704,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     replica.reached.erase(file);
     replica.held.insert(file);
     replica.sending.reset();
-    replica.leaving_next = listed_.contains(file.name);
+    replica.leaving_next = !replica.leaving_next;
     CountIfCaughtUpLocked(replica);
   } else {
     replica.received[file] = received;

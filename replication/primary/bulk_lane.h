@@ -149,7 +149,7 @@ class BulkLane {
     std::map<WholeFile, uint64_t> reached;   // the most that it ever had of unfinished files
     std::map<WholeFile, Refusal> refused;    // none of them is listed and held
     std::optional<WholeFile> sending;        // the file that was sent last and is unfinished
-    bool leaving_next = false;               // a listed file was the last that was finished
+    bool leaving_next = false;               // files that leave have the next turn
     Status error;                            // of the last step; ok again once it made progress
     uint32_t failures = 0;                   // since it last made progress
     Clock::time_point moved{};               // when it last took bytes that it never had before

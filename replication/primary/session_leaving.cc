@@ -2,7 +2,6 @@
 // primary's directory and on every replica that counts. Then one record moves it to the bulk lane
 // and frees its extents. So it is in one lane at any moment, and whoever finds it in the bulk lane
 // finds its bytes there.
-#include "common/background_thread.h"
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
 #include "primary/session.h"
@@ -37,12 +36,7 @@ void Session::StartLeaving(const TakeRequest& request) {
   }
   const std::lock_guard lock(leaver_mutex_);
   leaver_ = std::make_unique<PeriodicThread>(
-      "hl-leaving",
-      [this, yields = false]() mutable {
-        if (!std::exchange(yields, true)) YieldToOtherThreads();
-        return LetFilesLeave();
-      },
-      PinnedCpu(*device_));
+      "hl-leaving", [this] { return LetFilesLeave(); }, PinnedCpu(*device_));
 }
 
 // The thread locks state_mutex_, so it must end before Close does.
