@@ -1,26 +1,35 @@
 // FreeAddress: where a program of a test can listen.
 #pragma once
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <fstream>
+#include <random>
 #include <string>
 
 namespace hyperloop::test {
 
-// A free port of the loopback device; no other process takes it before it is used.
+// A port of the loopback device at which nobody listens, at any address. It is below those that the
+// kernel gives to connections, so none takes it before it is used, or between two uses.
 inline std::string FreeAddress() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  constexpr int kFirst = 10'000;
+  int given_out = 0;  // from here on
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> given_out;
+  std::random_device random;
+  std::uniform_int_distribution<int> any(kFirst, given_out > kFirst ? given_out - 1 : 65'535);
+  while (true) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = htons(static_cast<uint16_t>(any(random)));
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    close(fd);
+    if (free) return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
 }
 
 }  // namespace hyperloop::test
