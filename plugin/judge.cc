@@ -110,9 +110,7 @@ class Judge {
                (manifest_.empty() ? "" : " (the group's names " + manifest_ + ")");
       }
     }
-    // Where the group's CURRENT can be read, bytes that are neither text nor zeros are damage.
-    HL_ASSIGN_OR_RETURN(const Current in_group, GroupCurrent(group_));
-    if (local.opaque && in_group.manifest.empty()) {
+    if (local.opaque) {
       HL_ASSIGN_OR_RETURN(std::string history, OwnOpaqueHistory());
       if (!history.empty()) return history;
     }
@@ -131,8 +129,11 @@ class Judge {
   }
 
   // The same where CURRENT does not tell what it names: it is not the group's, and there is a
-  // MANIFEST that is newer than each of the group's.
+  // MANIFEST that is newer than each of the group's. Where the group's CURRENT can be read, a local
+  // one that cannot be is damage.
   Result<std::string> OwnOpaqueHistory() {
+    HL_ASSIGN_OR_RETURN(const Current in_group, GroupCurrent(group_));
+    if (!in_group.manifest.empty()) return std::string();
     const auto current = files_.find("CURRENT");
     if (current != files_.end()) {
       HL_ASSIGN_OR_RETURN(const bool same, IsSame(fs_, directory_, group_, current->second));

@@ -102,6 +102,11 @@ class LeftRegionTest : public DatabaseTest {
     ASSERT_OK(db_->EnableFileDeletions(true));
     archived_ = "archive/" + log_;
     ASSERT_TRUE(test::Eventually([&] { return stdfs::exists(Path(archived_)); }));
+    archived_bytes_ = ReadLocal(Path(archived_));
+    const Result<WholeFile> file =
+        Describe(*rocksdb::FileSystem::Default(), Path(archived_), archived_);
+    ASSERT_OK(file);
+    archived_file_ = *file;
   }
   rocksdb::Status OpenArchiving() {
     archiving_.env = env_.get();
@@ -146,7 +151,8 @@ class LeftRegionTest : public DatabaseTest {
   }
 
   ColumnFamilyHandle* idle_ = nullptr;
-  std::string log_, archived_;
+  std::string log_, archived_, archived_bytes_;
+  WholeFile archived_file_;
   rocksdb::Options archiving_;
 };
 
@@ -277,10 +283,6 @@ TEST_F(LeftRegionTest, ALogThatHasLeftIsArchivedUnderItsNewName) {
 // No database needs it to be opened.
 TEST_F(LeftRegionTest, AnArchivedLogThatCannotBeHadNowComesWithALaterOpening) {
   ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
-  const std::string bytes = ReadLocal(Path(archived_));
-  const Result<WholeFile> file =
-      Describe(*rocksdb::FileSystem::Default(), Path(archived_), archived_);
-  ASSERT_OK(file);
   Crash();
   stdfs::remove(Path(archived_));
   group_->FailFetches(Unavailable("a replica is out of reach"));
@@ -288,21 +290,17 @@ TEST_F(LeftRegionTest, AnArchivedLogThatCannotBeHadNowComesWithALaterOpening) {
   EXPECT_EQ(Get("a") + Get("b"), "11");
   Crash();
   group_->FailFetches({});
-  group_->Hold(*file, bytes);
+  group_->Hold(archived_file_, archived_bytes_);
   ASSERT_OK(OpenArchiving());
-  EXPECT_EQ(ReadLocal(Path(archived_)), bytes);
+  EXPECT_EQ(ReadLocal(Path(archived_)), archived_bytes_);
   ExpectLocalEqualsGroup();
 }
 
 TEST_F(LeftRegionTest, ADamagedArchivedLogIsMended) {
   ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
-  const std::string bytes = ReadLocal(Path(archived_));
-  const Result<WholeFile> file =
-      Describe(*rocksdb::FileSystem::Default(), Path(archived_), archived_);
-  ASSERT_OK(file);
   FlipByte(archived_);
-  ASSERT_OK(group_->MendLocal(*file, bytes));
-  EXPECT_EQ(ReadLocal(Path(archived_)), bytes);
+  ASSERT_OK(group_->MendLocal(archived_file_, archived_bytes_));
+  EXPECT_EQ(ReadLocal(Path(archived_)), archived_bytes_);
 }
 
 TEST_F(LeftRegionTest, ALogThatHasLeftAndCannotBeReadComesFromAReplica) {

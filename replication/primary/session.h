@@ -367,6 +367,7 @@ class Session {
   // member since; and one that then could not be taken in, or that is to leave, until the group has
   // it no more.
   std::string announced_, taken_back_;
+  bool leaves_ = false;  // taken_back_ is to leave as long as somebody proposes it
 
   // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
   // ones are compared.

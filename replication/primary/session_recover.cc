@@ -83,11 +83,12 @@ bool Session::NoteLeaver() {
   const std::optional<std::string> leaver =
       ending_ || absent_watch_ == nullptr ? std::nullopt : absent_watch_->Leaver();
   if (!leaver.has_value()) {
-    if (taken_back_ != announced_) taken_back_.clear();  // nobody proposes it any more
+    if (std::exchange(leaves_, false)) taken_back_.clear();  // nobody proposes it any more
     return false;
   }
   if (!taken_back_.empty()) return true;
   taken_back_ = *leaver;
+  leaves_ = true;
   Say(LogLevel::kInfo, Text("replica ", *leaver, " is to leave the group"));
   return true;
 }
@@ -102,7 +103,7 @@ bool Session::FewHold(size_t of) const { return bulk_ != nullptr && bulk_->FewCo
 
 bool Session::TakesBack(const Configuration& next) const {
   if (!HasTakenBack(next)) return false;
-  if (taken_back_ == announced_) return true;
+  if (!leaves_) return true;
   return !ending_ && absent_watch_ != nullptr && absent_watch_->Leaver() == taken_back_ &&
          CheckLeaver(next, taken_back_).ok() && !FewHold(next.replicas.size());
 }
@@ -114,11 +115,12 @@ void Session::NoteAddition(const ReplicaHandle* joiner) {
     absences_.erase(taken_back_);
     Say(LogLevel::kWarn,
         Text("replica ", taken_back_,
-             taken_back_ == announced_
-                 ? " could not be taken in, and is not of the group, as before it was proposed"
-                 : " was given up, as somebody proposed, and is not of the group any more"));
+             leaves_
+                 ? " was given up, as somebody proposed, and is not of the group any more"
+                 : " could not be taken in, and is not of the group, as before it was proposed"));
   }
   taken_back_.clear();
+  leaves_ = false;
   if (joiner == nullptr) announced_.clear();
 }
 
@@ -182,7 +184,10 @@ void Session::NoteBack(ReplicaHandle* joiner) {
 void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault) {
   absent_watch_->Failed(joiner.address());
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
-  if (joiner.address() == announced_ && !own_fault) taken_back_ = announced_;
+  if (joiner.address() == announced_ && !own_fault) {
+    taken_back_ = announced_;
+    leaves_ = false;
+  }
   const bool refused = why.code() == Code::kInvalidArgument;  // its message has the way out
   Say(LogLevel::kWarn,
       Text(joiner.name(), " could not be taken in: ", why.message(),

@@ -9,7 +9,20 @@
 namespace hyperloop::test {
 namespace {
 
-class SessionRecoverTest : public SessionFixture {};
+class SessionRecoverTest : public SessionFixture {
+ protected:
+  // The members are the first two of three replicas, as they installed their configuration.
+  void WatchFirstTwo(AbsentWatch* watch) {
+    const control::HelloReplyT hello = Hello(0);
+    Configuration configuration;
+    configuration.epoch = hello.installed_epoch;
+    for (size_t i = 0; i < 3; ++i) {
+      (i < 2 ? configuration.replicas : configuration.absent)
+          .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
+    }
+    watch->Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  }
+};
 
 // A write that finds its group lost, and a replica that hangs while the group is restored, ends in
 // a bounded time. The next one finds the group again.
@@ -66,15 +79,8 @@ TEST_F(SessionRecoverTest, ATakingShowsThatItLivesWhileItSeals) {
 // Taking a replica in interrupts the group, which comes back only if all members answer then.
 TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
   ASSERT_OK(Taken()->Close());
-  const control::HelloReplyT hello = Hello(0);
-  Configuration configuration;
-  configuration.epoch = hello.installed_epoch;
-  for (size_t i = 0; i < 3; ++i) {
-    (i < 2 ? configuration.replicas : configuration.absent)
-        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
-  }
   AbsentWatch watch(control::Trust(), {}, nullptr, -1);
-  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  WatchFirstTwo(&watch);
   const auto ready = [&] { return watch.any_ready() && watch.Ready().size() == 1; };
   const auto not_ready = [&] { return !watch.any_ready() && watch.Ready().empty(); };
   EXPECT_TRUE(Eventually(ready));
@@ -86,13 +92,6 @@ TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
 
 TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
   ASSERT_OK(Taken()->Close());
-  const control::HelloReplyT hello = Hello(0);
-  Configuration configuration;
-  configuration.epoch = hello.installed_epoch;
-  for (size_t i = 0; i < 3; ++i) {
-    (i < 2 ? configuration.replicas : configuration.absent)
-        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
-  }
   std::atomic<bool> few{true};
   std::atomic<size_t> of{0};
   AbsentWatch::Options options;
@@ -101,9 +100,9 @@ TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
     return few.load();
   };
   AbsentWatch watch(control::Trust(), options, log_, -1);
-  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  WatchFirstTwo(&watch);
   control::ProposeRequestT leave;
-  leave.group = hello.group;
+  leave.group = Hello(0).group;
   leave.replica = AddressOf(2);
   leave.leaves = true;
   EXPECT_TRUE(Eventually([&] {
@@ -122,13 +121,6 @@ TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
 // Else a replica with a dead RNIC would hide that a member is silent.
 TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
   ASSERT_OK(Taken()->Close());
-  const control::HelloReplyT hello = Hello(0);
-  Configuration configuration;
-  configuration.epoch = hello.installed_epoch;
-  for (size_t i = 0; i < 3; ++i) {
-    (i < 2 ? configuration.replicas : configuration.absent)
-        .push_back({ParseUuid(hello.installed_nodes[i]).value(), replicas_[i]->address()});
-  }
   std::atomic<bool> lasts{true};
   std::atomic<int> tries{0};
   AbsentWatch::Options options;
@@ -138,7 +130,7 @@ TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
     return Status();
   };
   AbsentWatch watch(control::Trust(), options, log_, -1);
-  watch.Set(configuration, ParseUuid(hello.group).value(), kRegion);
+  WatchFirstTwo(&watch);
   EXPECT_TRUE(Eventually([&] { return tries == 1; }));
   StandStill(1);
   EXPECT_TRUE(Eventually([&] { return log_->Has(AddressOf(1) + " is suspected"); }));
