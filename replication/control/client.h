@@ -42,6 +42,8 @@ class ControlClient {
   }
 
   const std::string& name() const { return name_; }
+  // Who answers. Nobody before the first call, and without keys.
+  identity::Peer peer() const { return channel_ == nullptr ? identity::Peer() : channel_->peer(); }
   // Whether the connection can be used: no transport error has closed it.
   bool connected() const { return static_cast<bool>(fd_); }
 

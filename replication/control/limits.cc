@@ -3,6 +3,7 @@
 #include "common/printable.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/identity/voucher.h"
 
 namespace hyperloop::control {
 namespace {
@@ -38,6 +39,11 @@ Status ForPeople(std::string_view field, std::string* text, size_t limit = kMaxT
 
 Status Id(std::string_view field, const std::vector<uint8_t>& bytes) {
   return bytes.size() > kIdSize ? TooLong(field, bytes.size(), kIdSize) : Status();
+}
+
+Status Vouchers(std::string_view field, const std::vector<uint8_t>& bytes) {
+  constexpr size_t kMost = identity::kMostVouchers * identity::kVoucherBytes;
+  return bytes.size() > kMost ? TooLong(field, bytes.size(), kMost) : Status();
 }
 
 Status Epoch(std::string_view field, uint64_t epoch) {
@@ -94,6 +100,8 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(ForPeople("absences", &hello->absences));
   HL_RETURN_IF_ERROR(Name("proposed_replica", hello->proposed_replica, kMaxEndpoint));
   HL_RETURN_IF_ERROR(Name("leaving_replica", hello->leaving_replica, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Epoch("proposal_epoch", hello->proposal_epoch));
+  HL_RETURN_IF_ERROR(Vouchers("proposal_vouchers", hello->proposal_vouchers));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
@@ -113,6 +121,7 @@ Status Check(InstallRequestT* install) {
 
 Status Check(ProposeRequestT* propose) {
   HL_RETURN_IF_ERROR(Name("group", propose->group));
+  HL_RETURN_IF_ERROR(Vouchers("vouchers", propose->vouchers));
   return Name("replica", propose->replica, kMaxEndpoint);
 }
 

@@ -87,4 +87,9 @@ Status Trust::CheckRequest(const identity::Peer& peer, Body request) const {
                                ring_->dir()));
 }
 
+std::shared_ptr<const identity::KeyRing> Trust::Ring() const {
+  Refresh();
+  return ring_;
+}
+
 }  // namespace hyperloop::control

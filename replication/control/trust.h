@@ -46,6 +46,9 @@ class Trust {
   // Checks that `peer` has the role that such a request needs. kPermissionDenied: it has not.
   Status CheckRequest(const identity::Peer& peer, Body request) const;
 
+  // The keys as they are now; null: there are none.
+  std::shared_ptr<const identity::KeyRing> Ring() const;
+
  private:
   void Refresh() const;
 

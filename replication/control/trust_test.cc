@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "control/client.h"
 #include "control/server.h"
+#include "support/control_host.h"
 #include "support/eventually.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
@@ -32,43 +32,27 @@ bool Has(const Status& status, std::string_view text) {
   return status.message().find(text) != std::string::npos;
 }
 
-// A server on a thread of its own that answers every request with Done, Hello with HelloReply.
+// A server that answers every request with Done, Hello with HelloReply.
 class Serving {
  public:
-  explicit Serving(Trust trust, const std::shared_ptr<Log>& log = nullptr) {
-    auto server = ControlServer::Listen(
-        {"127.0.0.1", 0}, std::move(trust),
-        [this](const BodyUnion& request) {
-          ++handled_;
-          if (As<HelloRequestT>(request) == nullptr) return MakeBody(DoneT{});
-          HelloReplyT reply;
-          reply.host = host;
-          return MakeBody(std::move(reply));
-        },
-        log);
-    EXPECT_OK(server);
-    server_ = std::move(server).value();
-    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
-    thread_ = std::thread([this] {
-      while (!stop_) EXPECT_OK(server_->Serve(Deadline::max(), wake_.get()));
-    });
-  }
-  ~Serving() {
-    stop_ = true;
-    const uint64_t one = 1;
-    EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), 8);
-    thread_.join();
-  }
-  const Endpoint& endpoint() const { return server_->endpoint(); }
+  explicit Serving(Trust trust, const std::shared_ptr<Log>& log = nullptr)
+      : host_(
+            std::move(trust), [this](const BodyUnion& request) { return Answer(request); }, log) {}
+  const Endpoint& endpoint() const { return host_.endpoint(); }
   int handled() const { return handled_; }
   std::string host = "r0";  // set before anybody asks
 
  private:
-  std::atomic<bool> stop_{false};
+  BodyUnion Answer(const BodyUnion& request) {
+    ++handled_;
+    if (As<HelloRequestT>(request) == nullptr) return MakeBody(DoneT{});
+    HelloReplyT reply;
+    reply.host = host;
+    return MakeBody(std::move(reply));
+  }
+
   std::atomic<int> handled_{0};
-  UniqueFd wake_;
-  std::unique_ptr<ControlServer> server_;
-  std::thread thread_;
+  test::ControlHost host_;  // last: it uses the members above
 };
 
 class TrustTest : public testing::Test {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "control/client.h"
+#include "control/proposal.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "hyperloop/core/text.h"
@@ -133,10 +134,8 @@ class Proposal {
 
   // To each member that answers. An error: to none.
   Status Propose() {
-    control::ProposeRequestT request;
-    request.group = newest_.group;
-    request.replica = replica_;
-    request.leaves = leaves_;
+    const control::ProposeRequestT request =
+        control::MakeProposal(trust_, newest_, replica_, leaves_);
     Status last;
     size_t told = 0;
     for (const std::string& address : newest_.installed_replicas) {

@@ -147,9 +147,11 @@ void AbsentWatch::UpdateReadyLocked() {
 }
 
 // Uses a handle of its own, because the session's handles are not thread safe.
-Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const {
+Result<AbsentWatch::Answer> AbsentWatch::Ask(const std::string& address) const {
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
-  return ReplicaHandle(endpoint, trust_, kAnswer).Hello();
+  ReplicaHandle replica(endpoint, trust_, kAnswer);
+  HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, replica.Hello());
+  return Answer{std::move(hello), replica.peer()};
 }
 
 std::chrono::milliseconds AbsentWatch::Work() {
@@ -161,11 +163,39 @@ std::chrono::milliseconds AbsentWatch::Work() {
     const std::lock_guard lock(mutex_);
     return absent_.empty() ? round_interval_ : kInterval;
   }
-  Status judged = Judge(*replica, generation, Ask(replica->address));
-  if (judged.ok()) judged = CheckMembersAnswer();
+  const Result<Answer> answer = Ask(replica->address);
+  Status judged =
+      Judge(*replica, generation,
+            answer.ok() ? answer->hello : Result<control::HelloReplyT>(answer.status()));
+  std::vector<control::Seat> members;
+  if (judged.ok()) judged = CheckMembersAnswer(&members);
+  if (judged.ok()) judged = CheckHost(*replica, answer->peer, members);
   if (judged.ok()) judged = TryWayTo(*replica, generation);
   Note(*replica, generation, judged);
   return std::chrono::milliseconds(0);
+}
+
+bool AbsentWatch::Counts(const std::string& member, const control::HelloReplyT& told, bool leaves) {
+  const std::string& replica = leaves ? told.leaving_replica : told.proposed_replica;
+  if (AddressOf(replica).empty()) return false;
+  std::string group;
+  uint64_t epoch = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    group = FormatUuid(group_);
+    epoch = configuration_.epoch;
+  }
+  const Status vouched = control::CheckProposal(trust_, told, leaves, group, epoch);
+  // What was proposed before a change is vouched for anew in a moment, if it still is proposed.
+  const bool outdated = !told.proposal_vouchers.empty() && told.proposal_epoch < epoch;
+  if (vouched.ok() || outdated) return vouched.ok();
+  const std::string refused = Text("replica ", replica, ", which replica ", member,
+                                   leaves ? " says is to leave, does not leave the group: "
+                                          : " says is proposed, is not added: ",
+                                   vouched.message());
+  if (std::exchange(refused_[{member, leaves}], refused) != refused)
+    LogLine(log_.get(), LogLevel::kWarn, {refused});
+  return false;
 }
 
 // The first proposal in the order of the chain counts. One that is no longer repeated is forgotten.
@@ -186,14 +216,17 @@ void AbsentWatch::AskMembers() {
   std::vector<std::string> unanswered;
   for (const Configuration::Replica& each : configuration.replicas) {
     if (ending_) return;
-    const Result<control::HelloReplyT> hello = Ask(each.address);
-    if (!hello.ok()) unanswered.push_back(each.address);
-    if (!hello.ok() || hello->node_id != FormatUuid(each.node)) continue;
-    proposals[each.address] = hello->proposals;
+    const Result<Answer> answer = Ask(each.address);
+    if (!answer.ok()) unanswered.push_back(each.address);
+    if (!answer.ok() || answer->hello.node_id != FormatUuid(each.node)) continue;
+    const control::HelloReplyT& hello = answer->hello;
+    proposals[each.address] = hello.proposals;
     const auto before = proposals_.find(each.address);
-    const bool repeated = before != proposals_.end() && before->second < hello->proposals;
-    if (proposed.empty() && repeated) proposed = AddressOf(hello->proposed_replica);
-    if (leaving.empty() && repeated) leaving = AddressOf(hello->leaving_replica);
+    const bool repeated = before != proposals_.end() && before->second < hello.proposals;
+    if (proposed.empty() && repeated && Counts(each.address, hello, false))
+      proposed = AddressOf(hello.proposed_replica);
+    if (leaving.empty() && repeated && Counts(each.address, hello, true))
+      leaving = AddressOf(hello.leaving_replica);
   }
   proposals_ = std::move(proposals);
   std::vector<std::string> silent = JudgeSilence(configuration, unanswered, generation, begun);
@@ -251,17 +284,31 @@ void AbsentWatch::NoteLeaverLocked(const std::string& address, bool answered) {
 
 // Taking a replica in interrupts the group, and needs every member to answer requests. A member
 // whose process is stopped serves on only as long as the group is not interrupted.
-Status AbsentWatch::CheckMembersAnswer() {
-  std::vector<Configuration::Replica> members;
+Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members) {
+  std::vector<Configuration::Replica> replicas;
   {
     const std::lock_guard lock(mutex_);
-    members = configuration_.replicas;
+    replicas = configuration_.replicas;
   }
-  for (const Configuration::Replica& each : members) {
+  for (const Configuration::Replica& each : replicas) {
     if (ending_) return Unavailable("no longer asked for");
-    HL_RETURN_IF_ERROR(Ask(each.address).status().WithContext("a member is silent"));
+    Result<Answer> answer = Ask(each.address);
+    if (!answer.ok()) return answer.status().WithContext("a member is silent");
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(each.address));
+    members->push_back({endpoint, std::move(answer->peer)});
   }
   return {};
+}
+
+Status AbsentWatch::CheckHost(const Configuration::Replica& replica, const identity::Peer& peer,
+                              const std::vector<control::Seat>& members) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Absent* const absent = FindLocked(replica.address);
+    if (absent == nullptr || !absent->proposed) return {};
+  }
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(replica.address));
+  return control::CheckNewcomer(trust_, {endpoint, peer}, members);
 }
 
 // Taking a replica in interrupts the group, and a new one is recorded before that. So a replica

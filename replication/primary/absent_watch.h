@@ -13,8 +13,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "control/proposal.h"
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "layout/region_layout.h"
@@ -96,6 +98,9 @@ class AbsentWatch {
   // Asks the members, at most once in round_interval_. A proposal counts if it was repeated since
   // the last time.
   void AskMembers();
+  // Whether this member tells a replica that is to come, or one that `leaves`, for which somebody
+  // vouches who may propose it.
+  bool Counts(const std::string& member, const control::HelloReplyT& told, bool leaves);
   // Logs whom it suspects, and returns who is to be left out. `begun`: when the round was.
   std::vector<std::string> JudgeSilence(const Configuration& configuration,
                                         const std::vector<std::string>& unanswered,
@@ -105,17 +110,25 @@ class AbsentWatch {
   void NoteLeaverLocked(const std::string& address, bool answered);
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
+  struct Answer {
+    control::HelloReplyT hello;
+    identity::Peer peer;
+  };
   // Judges the replica's answer. Ok: nothing about this replica keeps it from being taken in.
   Status Judge(const Configuration::Replica& replica, uint64_t generation,
                Result<control::HelloReplyT> hello);
   void Note(const Configuration::Replica& replica, uint64_t generation, const Status& judged);
-  Status CheckMembersAnswer();
+  // Whether all members answer. Sets who they are.
+  Status CheckMembersAnswer(std::vector<control::Seat>* members);
+  // Whether the host of the replica may have one more replica in the group, if it is proposed.
+  Status CheckHost(const Configuration::Replica& replica, const identity::Peer& peer,
+                   const std::vector<control::Seat>& members);
   // Whether the way to the replica works.
   Status TryWayTo(const Configuration::Replica& replica, uint64_t generation);
   // As Options::try_way, but waits a second at most. kBusy: a try is not over; its outcome counts
   // for the next call.
   Status TryWithin(const std::string& host);
-  Result<control::HelloReplyT> Ask(const std::string& address) const;
+  Result<Answer> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
   // To be called when a ready_until, or leaver_until_, has changed.
   void UpdateReadyLocked();
@@ -142,6 +155,8 @@ class AbsentWatch {
 
   // Only the thread uses what follows. By member: how many proposals it had at the last round.
   std::map<std::string, uint64_t> proposals_;
+  // By member and whether the replica leaves: the refused proposal, as it was logged last.
+  std::map<std::pair<std::string, bool>, std::string> refused_;
   MemberSilence silence_;
   uint64_t silence_generation_ = 0;  // of the rounds that silence_ has seen
   std::future<Status> way_;  // of the try that nobody has learnt the outcome of; its end waits

@@ -92,6 +92,8 @@ class ReplicaHandle {
     return std::min(slow_timeout_, std::max(left, least_slow_));
   }
   void Disconnect() { client_.reset(); }
+  // Who answers on the control connection; nobody if there is none, or without keys.
+  identity::Peer peer() const { return client_ == nullptr ? identity::Peer() : client_->peer(); }
   // Whether the last Call, or the access to its memory since then, has failed because of the
   // replica or of the way to it.
   bool suspect() const { return suspect_; }

@@ -127,6 +127,10 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.absences = Printable(store_.absences(), control::kMaxText);
   (proposed_leaves_ ? reply.leaving_replica : reply.proposed_replica) = proposed_;
   reply.proposals = proposals_;
+  if (!proposed_.empty()) {
+    reply.proposal_epoch = proposal_epoch_;
+    reply.proposal_vouchers = proposal_vouchers_;
+  }
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -353,6 +357,8 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
   }
   if (state_.installed.Has(replica) != request.leaves) return control::DoneT{};
   ++proposals_;
+  proposal_epoch_ = request.epoch;
+  proposal_vouchers_ = request.vouchers;
   if (replica == proposed_ && request.leaves == proposed_leaves_) return control::DoneT{};
   Say(LogLevel::kInfo, Text("replica ", replica, " is proposed to the group, for its primary to ",
                             request.leaves ? "give up" : "add"));

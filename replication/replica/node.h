@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "control/messages.h"
 #include "hyperloop/core/group.h"
@@ -138,7 +139,9 @@ class Node {
   // A restart forgets it; it is asked for until it is there, or is gone.
   std::string proposed_;
   bool proposed_leaves_ = false;
-  uint64_t proposals_ = 0;  // so many were made
+  uint64_t proposal_epoch_ = 0;             // as the request's
+  std::vector<uint8_t> proposal_vouchers_;  // as the request's
+  uint64_t proposals_ = 0;                  // so many were made
 };
 
 }  // namespace hyperloop

@@ -544,6 +544,15 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   EXPECT_EQ(Hello().proposed_replica, "host:7");
   ASSERT_OK(propose("host:7"));
   EXPECT_EQ(Hello().proposals, 2u) << "somebody still asks";
+  EXPECT_EQ(Hello().proposal_epoch, 0u);
+  ProposeRequestT vouched;
+  vouched.group = kGroup;
+  vouched.replica = "host:7";
+  vouched.epoch = 1;
+  vouched.vouchers = {1, 2, 3};
+  ASSERT_OK(Ask(vouched));
+  EXPECT_EQ(Hello().proposal_epoch, 1u) << "the last request's";
+  EXPECT_EQ(Hello().proposal_vouchers, vouched.vouchers);
   ASSERT_OK(propose("host:8"));
   EXPECT_EQ(Hello().proposed_replica, "host:8");
   auto install = Install(2, kAnn);

@@ -265,6 +265,7 @@ void AddNodeSeeds(std::vector<Input>* seeds) {
   ProposeRequestT propose;
   propose.group = FormatUuid(kGroup);
   propose.replica = "host:1";
+  propose.vouchers.resize(64);
   const std::vector<uint8_t> frames[] = {EncodeFrame(MakeBody(HelloRequestT{})),
                                          EncodeFrame(MakeBody(seal)),
                                          EncodeFrame(MakeBody(ExamineRequestT{})),

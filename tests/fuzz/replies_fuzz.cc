@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "common/printable.h"
+#include "control/proposal.h"
 #include "fuzz/driven_connection.h"
 #include "fuzz/fuzz.h"
 #include "fuzz/known_hosts.h"
@@ -183,6 +184,7 @@ BodyUnion AnyReply(Reader& in) {
       reply.host = TextOf(in), reply.media = TextOf(in), reply.device = TextOf(in);
       reply.installed_nodes.resize(in.U8() % 16u), reply.installed_replicas.resize(in.U8() % 16u);
       reply.sealed_owner.resize(in.U8() % 20u), reply.bulk_port = in.U16();
+      reply.proposal_vouchers.resize(in.U8());
       return MakeBody(std::move(reply));
     }
     case 1: {
@@ -459,6 +461,11 @@ class Primary {
                       IsPrintable(reply->host) && IsPrintable(reply->device),
                   "an impossible node");
     HL_FUZZ_CHECK(handle_.bulk_port() == reply->bulk_port, "another port");
+    for (const bool leaves : {false, true}) {
+      const Status vouched = control::CheckProposal(handle_.trust(), *reply, leaves, reply->group,
+                                                    reply->proposal_epoch);
+      HL_FUZZ_CHECK(!keyed_ || !vouched.ok(), "nobody may propose it");
+    }
   }
   void Checksums() {
     const auto sums = handle_.Checksums(own_, {0, handle_.region().size}, kBlock);

@@ -83,6 +83,7 @@ void Steps::AddWhileItServes() {
   Say("replica " + std::to_string(next.added) + " is proposed to the group");
   Heal();
   Enlist(next.added);
+  world_.Place(next.added);
   sets_.MayServe(next);
   const bool disturbs = Below(2) == 0;
   for (uint64_t rounds = Below(16); rounds > 0 && !Holds(next); --rounds) {

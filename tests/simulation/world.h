@@ -125,6 +125,8 @@ class World {
   // --- what an operator does (world_tools.cc)
   // Proposes a replica to the group that this one is in.
   Status Propose(int replica, int proposed) const;
+  // The lines of the replica's host say where it is from now on.
+  void Place(int replica);
   struct View {
     std::unique_ptr<rnic::Device> device;
     std::unique_ptr<NodeView> node;  // uses the device

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/client.h"
+#include "control/proposal.h"
 #include "files/resize.h"
 #include "simulation/impossible.h"
 #include "simulation/scheduler.h"
@@ -38,10 +39,17 @@ Status World::Propose(int replica, int proposed) const {
                       control::ControlClient::Connect(endpoint, trust, kPatience));
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
-  control::ProposeRequestT request;
-  request.group = hello.group;
-  request.replica = AddressOf(proposed);
-  return client->Call<control::DoneT>(request, kPatience).status();
+  return client
+      ->Call<control::DoneT>(control::MakeProposal(trust, hello, AddressOf(proposed), false),
+                             kPatience)
+      .status();
+}
+
+void World::Place(int replica) {
+  if (!keyed_) return;
+  for (identity::TrustedPeer& each : trusted_)
+    if (each.name == NameOf(replica)) each.endpoint = AddressOf(replica);
+  WriteTrusted();
 }
 
 Result<World::View> World::Look(int replica, const std::string& host) {
@@ -107,6 +115,7 @@ void World::ChangeKey(const std::string& host) {
   const auto former = std::ranges::find(trusted_, host, &identity::TrustedPeer::name);
   const identity::TrustedPeer old = *former;
   trusted_.push_back(MakeKey(next, host));
+  trusted_.back().endpoint = old.endpoint;
   WriteTrusted();
   pause();
   std::filesystem::rename(next + "/identity", KeysOf(host) + "/identity");
