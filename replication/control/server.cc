@@ -268,7 +268,7 @@ void ControlServer::Handle(Connection& connection, std::span<const uint8_t> mess
     Report(connection, request.status().message());
     answer = EncodeFrame(MakeError(request.status()));
     connection.closing = true;
-  } else if (const Status may = trust_.CheckRequest(channel.peer(), request->type); !may.ok()) {
+  } else if (const Status may = trust_.CheckRequest(channel.peer(), *request); !may.ok()) {
     Report(connection, may.message());
     answer = EncodeFrame(MakeError(may));
   } else {

@@ -78,12 +78,15 @@ Status Trust::CheckHost(const identity::Peer& peer, std::string_view host) const
                                ", which is another one's name in ", ring_->dir(), "/trusted"));
 }
 
-Status Trust::CheckRequest(const identity::Peer& peer, Body request) const {
-  if (!keyed() || request == Body::HelloRequest) return {};
+// Every replica learns the owner's id, so the id alone must not show that the owner lives.
+Status Trust::CheckRequest(const identity::Peer& peer, const BodyUnion& request) const {
+  const auto* const hello = As<HelloRequestT>(request);
+  if (!keyed() || (hello != nullptr && hello->owner_id.empty())) return {};
   if ((peer.roles() & kRolePrimary) != 0) return {};
-  return PermissionDenied(Text(BodyName(request), " needs the role primary, and ", peer.names(),
-                               " has the roles ", identity::RolesText(peer.roles()), " on ",
-                               ring_->name(), ": give it there with hyperloopctl keys trust --dir ",
+  return PermissionDenied(Text(BodyName(request.type), hello == nullptr ? "" : " of an owner",
+                               " needs the role primary, and ", peer.names(), " has the roles ",
+                               identity::RolesText(peer.roles()), " on ", ring_->name(),
+                               ": give it there with hyperloopctl keys trust --dir ",
                                ring_->dir()));
 }
 

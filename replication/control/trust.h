@@ -43,8 +43,8 @@ class Trust {
   // Checks that `peer` may say that its RNIC is that of `host`. kPermissionDenied: another peer has
   // that name.
   Status CheckHost(const identity::Peer& peer, std::string_view host) const;
-  // Checks that `peer` has the role that such a request needs. kPermissionDenied: it has not.
-  Status CheckRequest(const identity::Peer& peer, Body request) const;
+  // Checks that `peer` has the role that this request needs. kPermissionDenied: it has not.
+  Status CheckRequest(const identity::Peer& peer, const BodyUnion& request) const;
 
   // The keys as they are now; null: there are none.
   std::shared_ptr<const identity::KeyRing> Ring() const;

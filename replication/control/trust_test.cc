@@ -169,6 +169,25 @@ TEST_F(TrustTest, WhoIsNoPrimaryMayLookAndNotChange) {
   EXPECT_EQ(server.handled(), 1);
 }
 
+// Every replica is told the owner's id, and could keep a dead primary alive at all others.
+TEST_F(TrustTest, WhoIsNoPrimaryShowsNoOwnerAlive) {
+  const Serving server(Of("rep"));
+  HelloRequestT request;
+  request.owner_id.assign(16, 7);
+  const auto hello = [&](const char* who) {
+    auto client = ControlClient::Connect(server.endpoint(), Of(who), 20s);
+    EXPECT_OK(client);
+    return (*client)->Call<HelloReplyT>(request, 20s).status();
+  };
+  const Status refused = hello("tool");
+  EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
+  EXPECT_TRUE(Has(refused, "HelloRequest of an owner needs the role primary, and tool has"))
+      << refused.message();
+  EXPECT_EQ(server.handled(), 0);
+  EXPECT_OK(hello("ann"));
+  EXPECT_EQ(server.handled(), 1);
+}
+
 TEST_F(TrustTest, APrimaryTalksToReplicasItKnowsAlone) {
   Know("eve", "ann", kRolePrimary);
   const Serving eve(Of("eve"));
