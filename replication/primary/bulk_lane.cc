@@ -299,7 +299,11 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
     const bool again = replica.failures != 0;
     replica.error = {};
     replica.failures = 0;
-    replica.moved = Clock::now();
+    const bool whole = replica.taken >= options_.piece || replica.held.contains(step.file);
+    if (step.action != Action::kDrop && whole) {
+      replica.taken = 0;
+      replica.moved = Clock::now();
+    }
     lock.unlock();
     moved_.notify_all();
     if (again && log_ != nullptr)
@@ -342,8 +346,11 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
   // A log that was archived is given its new name before the old one is dropped.
   if (const WholeFile* const file = RenamedLocked(replica); file != nullptr)
     return {Action::kName, *file, 0, nullptr, false, {}};
-  Step step = NextDropLocked(replica);
-  if (step.action == Action::kNone) step = NextSendLocked(replica);
+  // In turn: one that says that it holds many other files must not keep the listed ones from it.
+  Step step = replica.dropped ? NextSendLocked(replica) : NextDropLocked(replica);
+  if (step.action == Action::kNone)
+    step = replica.dropped ? NextDropLocked(replica) : NextSendLocked(replica);
+  replica.dropped = step.action == Action::kDrop;
   if (step.action != Action::kNone) return step;
   const auto now = Clock::now();
   if (now - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr, false, {}};
@@ -494,7 +501,9 @@ void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
   if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= of_) return;
   for (const auto& each : replicas_) {
     if (!each->counts || holds(each)) continue;
-    const Status why = TakesNoneLocked(*each, files);
+    Status why = TakesNoneLocked(*each, files);
+    if (why.ok() && each->slow)
+      why = Unavailable(Text("less than ", TransferPace::kLeast, " B a second reach it"));
     if (why.ok()) continue;
     each->counts = false;
     if (log_ == nullptr) continue;
@@ -518,19 +527,32 @@ void BulkLane::CompareLocked(Replica& replica) {
 }
 
 void BulkLane::CountIfCaughtUpLocked(Replica& replica) {
-  if (replica.counts || !replica.known || LackOfLocked(replica, ListedLocked()).files != 0) return;
-  replica.counts = true;
+  if (replica.counts && !replica.slow) return;
+  if (!replica.known || LackOfLocked(replica, ListedLocked()).files != 0) return;
+  replica.slow = false;
+  if (std::exchange(replica.counts, true)) return;
   if (log_ != nullptr)
     log_->Write(LogLevel::kInfo, Text(replica.name, " holds all files of the database again"));
 }
 
 Status BulkLane::Drop(Replica& replica, const Step& step) {
-  return replica.target->Drop(step.file);
+  const Clock::time_point began = options_.now();
+  const Status dropped = replica.target->Drop(step.file);
+  NotePace(replica, 0, 0, began);
+  return dropped;
+}
+
+void BulkLane::NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock::time_point began) {
+  const bool slow = replica.pace.Note(moved, asked, options_.now() - began);
+  const std::lock_guard lock(mutex_);
+  replica.slow = slow || (replica.slow && replica.pace.slow());
 }
 
 Status BulkLane::Name(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
+  const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, 0, {}));
+  NotePace(replica, 0, 0, began);
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
@@ -694,9 +716,12 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   const std::span<const char> piece = *read;
   if (piece.size() < std::min<uint64_t>(options_.piece, file.size - step.offset))
     return {};  // removed meanwhile
+  const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, step.offset, piece));
   if (received <= step.offset && received != file.size)
     return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));
+  const uint64_t moved = std::min<uint64_t>(received - step.offset, piece.size());
+  NotePace(replica, moved, piece.size(), began);
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
@@ -711,6 +736,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     replica.sending = file;
     uint64_t& reached = replica.reached[file];
     replica.progressed = received > reached;
+    replica.taken += std::max(reached, received) - reached;
     reached = std::max(reached, received);
   }
   return {};

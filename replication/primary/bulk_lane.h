@@ -23,7 +23,7 @@
 // waits for the others too. So at least half hold each file for which it has waited, and any
 // majority of the replicas has one that holds it. One that says that it can take no files, or not
 // one that is waited for, because its disk is full or fails, does not count any more, once more
-// than half of all count and hold them.
+// than half of all count and hold them. Nor does one that takes them too slowly (transfer_pace.h).
 //
 // Besides the listed files there are those that are leaving the region: they are still in the log
 // lane, and are to be listed once the replicas hold them. They and the listed ones are sent in
@@ -52,6 +52,7 @@
 #include "primary/bulk_target.h"
 #include "primary/local_scrub.h"
 #include "primary/periodic_thread.h"
+#include "primary/transfer_pace.h"
 
 namespace hyperloop {
 
@@ -70,6 +71,8 @@ class BulkLane {
     // Is told how many local files wait to be mended, and the first of them, for people, each time
     // that it may have changed; empty: none. Must not call the lane. May be null.
     std::function<void(const std::string& damage)> tell_damage = nullptr;
+    // By which replicas are slow.
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   };
 
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
@@ -99,9 +102,9 @@ class BulkLane {
   // are taken off the list meanwhile. If fewer than half of all replicas count, it waits for those
   // that catch up too. It never waits for one that is left out. With a `limit`, as for a lane that
   // is about to end, it waits for none that says that it can take no files.
-  // kUnavailable: a replica took no bytes for `timeout`, or refuses them because this primary was
-  // fenced, or `limit` has passed, or Interrupt was called. The message names the replica and the
-  // cause.
+  // kUnavailable: a replica took no whole piece, and no end of a file, for `timeout`, or refuses
+  // files because this primary was fenced, or `limit` has passed, or Interrupt was called. The
+  // message names the replica and the cause.
   Status Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit = kNoLimit,
                Holders holders = Holders::kCaughtUp);
   // Says which files are leaving the region from now on. One that is listed may be among them.
@@ -139,6 +142,9 @@ class BulkLane {
     Clock::time_point asked{};  // when it was last asked for its list
     bool local_fault = false;   // the last step failed because of the local file
     bool progressed = false;    // the last step took more than was ever taken of its file
+    bool dropped = false;       // the last step dropped a file
+    uint64_t taken = 0;         // bytes since `moved`
+    TransferPace pace;
     // mutex_ guards these.
     BulkConnect connect;
     bool counts = true;
@@ -152,7 +158,9 @@ class BulkLane {
     bool leaving_next = false;               // files that leave have the next turn
     Status error;                            // of the last step; ok again once it made progress
     uint32_t failures = 0;                   // since it last made progress
-    Clock::time_point moved{};               // when it last took bytes that it never had before
+    // When it last had taken a whole piece of bytes that it never had before, or a file's end.
+    Clock::time_point moved{};
+    bool slow = false;  // as its pace, since it held all files last
     std::unique_ptr<PeriodicThread> thread;
   };
   enum class Action : uint8_t { kNone, kConnect, kDrop, kName, kSend, kList };
@@ -212,6 +220,8 @@ class BulkLane {
   Status Drop(Replica& replica, const Step& step);
   // Gives bytes that the replica holds another name. Sends none.
   Status Name(Replica& replica, const Step& step);
+  // Notes a call that began then, and took `moved` of `asked` bytes.
+  void NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock::time_point began);
   // What a replica lacks of some files that are still listed.
   struct Lack {
     uint64_t files = 0;

@@ -48,6 +48,11 @@ class FakeReplica {
     const std::lock_guard lock(mutex_);
     put_failure_ = std::move(with);
   }
+  // Each Put takes one byte from now on, and calls `each`.
+  void Drip(std::function<void()> each) {
+    const std::lock_guard lock(mutex_);
+    drip_ = std::move(each);
+  }
   // The bytes that end a file are refused from now on, and what arrived of it is dropped.
   void RefuseEnds() { refuses_ends_ = true; }
   // Every Drop fails with `with` from now on.
@@ -105,6 +110,7 @@ class FakeReplica {
         Must(store_->Remove(file));
         return Corruption("the bytes that arrived are not those listed");
       }
+      if (replica_.Drips()) bytes = bytes.first(std::min<size_t>(bytes.size(), 1));
       replica_.bytes_ += bytes.size();
       return store_->Write(file, offset, std::as_bytes(bytes));
     }
@@ -126,6 +132,12 @@ class FakeReplica {
   Status PutFailure() {
     const std::lock_guard lock(mutex_);
     return put_failure_;
+  }
+  bool Drips() {
+    const std::lock_guard lock(mutex_);
+    if (drip_ == nullptr) return false;
+    drip_();
+    return true;
   }
   Status DropFailure() {
     const std::lock_guard lock(mutex_);
@@ -149,6 +161,7 @@ class FakeReplica {
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
+  std::function<void()> drip_;
   Status failure_, put_failure_, drop_failure_;
 };
 
@@ -200,8 +213,12 @@ class BulkLaneTest : public ::testing::Test {
                               [this](const std::string& damage) {
                                 const std::lock_guard lock(mutex_);
                                 damage_ = damage;
-                              }},
+                              },
+                          .now = [this] { return Now(); }},
         nullptr);
+  }
+  std::chrono::steady_clock::time_point Now() const {
+    return std::chrono::steady_clock::time_point(seconds(seconds_));
   }
   void Aim() {
     std::vector<BulkLane::Target> targets;
@@ -285,6 +302,7 @@ class BulkLaneTest : public ::testing::Test {
   }
 
   std::string base_;
+  std::atomic<int> seconds_{0};  // of the clock by which replicas are slow
   // Mends the local files in memory from now on.
   void UseMending() {
     lane_.reset();
@@ -815,6 +833,33 @@ TEST_F(BulkLaneTest, AFailingDiskIsNamedWithTheWayOutAndAnEndDoesNotWaitForIt) {
   EXPECT_THAT(lane_->Await(kLongWait, std::chrono::hours(1), Holders::kAll),
               StatusIs(Code::kUnavailable, HasSubstr("Read-only")));
   EXPECT_LT(std::chrono::steady_clock::now() - before, kLongWait);
+}
+
+// It answers each call, so it is never out of reach, and takes a byte a second.
+TEST_F(BulkLaneTest, AReplicaThatTakesFilesTooSlowlyHoldsUpNobody) {
+  Use(3);
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait));
+  replicas_[2]->Drip([this] { ++seconds_; });
+  replicas_[2]->StopAt(8);
+  const WholeFile table = Make("000007.sst", "forty bytes of a table, of which few come");
+  List(table);
+  EXPECT_OK(lane_->Await(kLongWait)) << "the others hold it";
+  replicas_[2]->Go();
+  EXPECT_TRUE(test::Eventually([&] { return replicas_[2]->Finished() == std::vector{table}; }));
+}
+
+// Two are no more than half of four, so the third must hold it, too.
+TEST_F(BulkLaneTest, ASlowReplicaIsWaitedForWhereTheOthersAreTooFew) {
+  Use(3);
+  std::vector<BulkLane::Target> targets;
+  for (const auto& each : replicas_) targets.push_back({each->connect()});
+  lane_->SetTargets(std::move(targets), 4);
+  ASSERT_OK(lane_->Await(kLongWait));
+  replicas_[2]->Drip([this] { ++seconds_; });
+  List(Make("000007.sst", "forty bytes of a table, of which few come"));
+  ASSERT_OK(lane_->Await(kLongWait));
+  EXPECT_EQ(replicas_[2]->Finished().size(), 1u);
 }
 
 // However often its beginning is taken.

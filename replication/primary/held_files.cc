@@ -4,19 +4,30 @@
 #include <string>
 
 #include "common/group_error.h"
+#include "hyperloop/core/text.h"
 #include "pool/file_store.h"
 
 namespace hyperloop {
 namespace {
 
 constexpr size_t kPiece = 256u << 10;
+// A replica that gives less in a whole window (transfer_pace.h) is of no use.
+constexpr uint64_t kLeastOfTurn = 32u << 10;
+
+Status TooSlow(const WholeFile& file, uint64_t got) {
+  return Unavailable(Text("\"", file.name,
+                          "\" comes too slowly: each replica within reach that holds "
+                          "it was asked for ",
+                          TransferPace::kWindow.count(), " s, and ", got,
+                          " B came from all of them; see to their disks and network"));
+}
 
 }  // namespace
 
-HeldFiles::HeldFiles(std::vector<BulkConnect> replicas, std::chrono::nanoseconds pause)
-    : pause_(pause) {
+HeldFiles::HeldFiles(std::vector<BulkConnect> replicas, std::chrono::nanoseconds pause, Now now)
+    : pause_(pause), now_(std::move(now)) {
   for (BulkConnect& connect : replicas)
-    replicas_.push_back({std::move(connect), nullptr, {}, {}, {}});
+    replicas_.push_back({std::move(connect), nullptr, {}, {}, {}, {}});
 }
 
 void HeldFiles::Lose(Replica& replica, const Status& error) {
@@ -45,20 +56,27 @@ const WholeFile* HeldFiles::NameOf(const Replica& replica, const WholeFile& file
   return held == replica.held.end() ? nullptr : &*held;
 }
 
+void HeldFiles::Forget(Replica& replica, const WholeFile& file) {
+  if (const WholeFile* const held = NameOf(replica, file); held != nullptr)
+    replica.held.erase(WholeFile(*held));
+}
+
 HeldFiles::Replica* HeldFiles::HolderOf(const WholeFile& file, std::span<Replica* const> except) {
   const auto will_do = [&](Replica& replica) {
     return NameOf(replica, file) != nullptr &&
            std::find(except.begin(), except.end(), &replica) == except.end();
   };
-  const auto known = std::find_if(replicas_.begin(), replicas_.end(), will_do);
-  if (known != replicas_.end()) return &*known;
+  const auto good = std::ranges::find_if(
+      replicas_, [&](Replica& each) { return will_do(each) && !each.pace.slow(); });
+  if (good != replicas_.end()) return &*good;
   for (Replica& replica : replicas_) {
     if (replica.target != nullptr) continue;
     if (!replica.error.ok() && Clock::now() - replica.failed < pause_) continue;
     Ask(replica);
     if (will_do(replica)) return &replica;
   }
-  return nullptr;
+  const auto slow = std::ranges::find_if(replicas_, will_do);
+  return slow == replicas_.end() ? nullptr : &*slow;
 }
 
 bool HeldFiles::Holds(const WholeFile& file) { return HolderOf(file, {}) != nullptr; }
@@ -87,39 +105,68 @@ Status HeldFiles::NobodyHolds(const WholeFile& file) const {
   return NotFound(nobody);
 }
 
-// If a replica fails in the middle, the next one goes on where it ended. Of several who gave parts
-// of bytes that are wrong together, the first is not asked again: the others may be sound.
+Status HeldFiles::Read(Replica& replica, Transfer* transfer) {
+  const WholeFile& file = transfer->file;
+  const WholeFile held = *NameOf(replica, file);
+  while (transfer->at < file.size) {
+    const auto piece =
+        std::span(transfer->buffer).first(std::min<uint64_t>(kPiece, file.size - transfer->at));
+    const Clock::time_point began = now_();
+    const Result<uint64_t> got = replica.target->Get(held, transfer->at, piece);
+    HL_RETURN_IF_ERROR(got.status());
+    if (*got == 0) return Corruption("\"" + file.name + "\" is cut");
+    const bool slow = replica.pace.Note(*got, piece.size(), now_() - began);
+    transfer->givers.insert(&replica);
+    const Status taken = transfer->sink(piece.first(*got));
+    transfer->sink_failed = !taken.ok();
+    HL_RETURN_IF_ERROR(taken);
+    transfer->checksum.Add(piece.first(*got));
+    transfer->at += *got;
+    if (slow && (!from_one_.contains(file) || replica.pace.window_bytes() < kLeastOfTurn)) break;
+  }
+  return {};
+}
+
+// Whose bytes are wrong is known only if all are of one replica.
+Status HeldFiles::CheckWhole(const Transfer& transfer) {
+  const WholeFile& file = transfer.file;
+  if (transfer.checksum.value() == file.checksum) return {};
+  if (transfer.givers.size() > 1) from_one_.insert(file);
+  if (transfer.givers.size() == 1) Forget(**transfer.givers.begin(), file);
+  return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
+}
+
+// If a replica fails or is slow in the middle, the next one goes on where it ended.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
-  std::vector<char> buffer(kPiece);
-  std::vector<Replica*> tried;
-  Replica* began = nullptr;
-  FileChecksum checksum;
-  uint64_t at = 0;
+  Transfer transfer{file, sink, std::vector<char>(kPiece)};
+  std::vector<Replica*> tried, slow;  // in this round; the slow ones are tried again in the next
+  uint64_t round = 0;                 // where it began
   Status last;
-  do {
+  while (true) {
     Replica* const replica = HolderOf(file, tried);
+    if (replica == nullptr && !slow.empty()) {
+      if (transfer.at - round < kLeastOfTurn) return TooSlow(file, transfer.at - round);
+      round = transfer.at;
+      std::erase_if(tried, [&](Replica* each) { return std::ranges::count(slow, each) != 0; });
+      slow.clear();
+      continue;
+    }
     if (replica == nullptr)
       return last.ok() || last.code() == Code::kNotFound ? NobodyHolds(file) : last;
     tried.push_back(replica);
-    if (at == 0) began = replica;
-    last = {};
-    const WholeFile held = *NameOf(*replica, file);
-    while (at < file.size && last.ok()) {
-      const auto piece = std::span(buffer).first(std::min<uint64_t>(kPiece, file.size - at));
-      const Result<uint64_t> got = replica->target->Get(held, at, piece);
-      last = got.ok() && *got == 0 ? Corruption("\"" + file.name + "\" is cut") : got.status();
-      if (!last.ok()) break;
-      HL_RETURN_IF_ERROR(sink(piece.first(*got)));
-      checksum.Add(piece.first(*got));
-      at += *got;
+    last = Read(*replica, &transfer);
+    if (transfer.sink_failed) return last;
+    if (last.ok() && transfer.at == file.size) return CheckWhole(transfer);
+    const bool alone = from_one_.contains(file);
+    if (last.ok() && !alone) {
+      slow.push_back(replica);
+      continue;
     }
-    if (!last.ok()) replica->held.erase(held);
+    Forget(*replica, file);
     if (IsGroupError(last.code())) Lose(*replica, last);
-  } while (at < file.size);
-  if (checksum.value() == file.checksum) return {};
-  if (const WholeFile* const held = NameOf(*began, file); held != nullptr)
-    began->held.erase(WholeFile(*held));
-  return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
+    if (alone && transfer.at != 0)
+      return Corruption("\"" + file.name + "\" did not come whole from one replica");
+  }
 }
 
 }  // namespace hyperloop

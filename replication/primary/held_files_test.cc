@@ -40,6 +40,9 @@ class AskedReplica {
 
   Status reach;                  // of each call
   size_t gives_left = SIZE_MAX;  // how many pieces it gives before the connection breaks
+  size_t piece = 4;              // bytes of each at most
+  std::function<void()> each_get = [] {};
+  size_t given = 0;  // bytes
   int dials = 0;
 
  private:
@@ -59,8 +62,10 @@ class AskedReplica {
       HL_RETURN_IF_ERROR(replica_.reach);
       if (replica_.gives_left == 0) return Unavailable("the connection broke");
       --replica_.gives_left;
+      replica_.each_get();
       const std::string& content = replica_.held_.at(file);
-      const size_t piece = std::min<size_t>({out.size(), content.size() - offset, 4});
+      const size_t piece = std::min({out.size(), content.size() - offset, replica_.piece});
+      replica_.given += piece;
       std::copy_n(content.begin() + static_cast<ptrdiff_t>(offset), piece, out.begin());
       return uint64_t{piece};
     }
@@ -86,7 +91,17 @@ class HeldFilesTest : public ::testing::Test {
     return bytes;
   }
 
+  // A clock that a replica moves when it gives a piece.
+  HeldFiles WithClock() {
+    return HeldFiles(Connects(), std::chrono::nanoseconds::max(), [this] { return now_; });
+  }
+  void Takes(AskedReplica& replica, std::chrono::milliseconds time, size_t piece) {
+    replica.each_get = [this, time] { now_ += time; };
+    replica.piece = piece;
+  }
+
   AskedReplica first_, second_;
+  HeldFiles::Clock::time_point now_{};
 };
 
 // A log that was archived a moment ago may still have its former name at the replica.
@@ -104,6 +119,59 @@ TEST_F(HeldFilesTest, AnArchivedLogIsFoundByItsBytes) {
   }));
   EXPECT_EQ(got, "log bytes");
   EXPECT_FALSE(held.Holds(FileOf("000009.log", "log bytes")));
+}
+
+constexpr size_t kWholePiece = 256u << 10;
+
+TEST_F(HeldFilesTest, AnotherReplicaGoesOnWhereOneGivesAByteASecond) {
+  const std::string content = "bytes that come one by one";
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  const WholeFile other = first_.Hold("000008.sst", content);
+  second_.Hold("000008.sst", content);
+  Takes(first_, std::chrono::seconds(1), 1);
+  HeldFiles held = WithClock();
+  EXPECT_EQ(*Fetched(held, table), content);
+  EXPECT_LT(first_.given, content.size());
+  first_.given = 0;
+  EXPECT_EQ(*Fetched(held, other), content);
+  EXPECT_EQ(first_.given, 0u) << "the other one is known to be faster";
+}
+
+TEST_F(HeldFilesTest, ReplicasThatAreAllSlowTakeTurns) {
+  const std::string content(16 * kWholePiece, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  Takes(first_, std::chrono::seconds(3), kWholePiece);
+  Takes(second_, std::chrono::seconds(2), kWholePiece);
+  HeldFiles held = WithClock();
+  EXPECT_EQ(*Fetched(held, table), content);
+  EXPECT_GT(first_.given, 2 * kWholePiece);
+  EXPECT_GT(second_.given, 2 * kWholePiece);
+}
+
+TEST_F(HeldFilesTest, AFileThatHardlyComesFromAnybodyIsGivenUpByName) {
+  const std::string content(1000, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  Takes(first_, std::chrono::seconds(1), 1);
+  Takes(second_, std::chrono::seconds(1), 1);
+  HeldFiles held = WithClock();
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
+}
+
+// The one that is fast gives wrong bytes, and the slow one must not be blamed for the whole.
+TEST_F(HeldFilesTest, ASlowReplicaIsNotBlamedForTheBytesOfAnother) {
+  const std::string content(16 * kWholePiece, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  second_.Give(table, std::string(16 * kWholePiece, 'y'));
+  second_.piece = kWholePiece;
+  Takes(first_, std::chrono::seconds(3), kWholePiece);
+  HeldFiles held = WithClock();
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kCorruption)) << "parts of both";
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kCorruption)) << "the fast one";
+  EXPECT_EQ(*Fetched(held, table), content);
 }
 
 TEST_F(HeldFilesTest, NobodyElseIsAskedOnceAReplicaHoldsTheFile) {

@@ -1,0 +1,42 @@
+// TransferPace: whether a replica moves the bytes of files fast enough to be waited for. It has no
+// clock.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace hyperloop {
+
+class TransferPace {
+ public:
+  // A disk that works is many times as fast, and a replica that lies can be as slow as it likes.
+  static constexpr uint64_t kLeast = 256u << 10;  // bytes a second
+  static constexpr std::chrono::seconds kWindow{5};
+
+  // Notes a call that took `took`, and moved `moved` of the `asked` bytes. One that moved them all
+  // counts as the bytes of a second at least, so that small files make nobody slow. True: a window
+  // has ended with this call, and less than kLeast was moved in it.
+  bool Note(uint64_t moved, uint64_t asked, std::chrono::nanoseconds took) {
+    bytes_ += moved;
+    credit_ += moved == asked ? std::max(moved, kLeast) : moved;
+    time_ += took;
+    if (time_ < kWindow) return false;
+    slow_ = static_cast<double>(credit_) <
+            static_cast<double>(kLeast) * std::chrono::duration<double>(time_).count();
+    window_bytes_ = bytes_;
+    bytes_ = credit_ = 0;
+    time_ = {};
+    return slow_;
+  }
+  // In the last window that has ended.
+  bool slow() const { return slow_; }
+  uint64_t window_bytes() const { return window_bytes_; }
+
+ private:
+  uint64_t bytes_ = 0, credit_ = 0, window_bytes_ = 0;
+  std::chrono::nanoseconds time_{};  // of the calls of this window
+  bool slow_ = false;
+};
+
+}  // namespace hyperloop
