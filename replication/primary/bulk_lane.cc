@@ -17,10 +17,21 @@ constexpr uint32_t kMostDoublings = 8;
 constexpr std::chrono::milliseconds kLastRetryOfFile{60'000};  // it may be sent in vain each time
 constexpr std::chrono::seconds kReportInterval{5};
 
-// Whether the replica itself says that it can take no files, as one whose disk is full or fails.
+// Whether the replica itself says that it can take no files, as one whose disk is full or fails, or
+// says what makes no sense.
 bool Refuses(const Status& error) {
-  return error.code() == Code::kNoSpace || error.code() == Code::kInternal ||
-         error.code() == Code::kPermissionDenied;
+  switch (error.code()) {
+    case Code::kNoSpace:
+    case Code::kInternal:
+    case Code::kPermissionDenied:
+    case Code::kFenced:
+    case Code::kInvalidArgument:
+    case Code::kNotSupported:
+    case Code::kCorruption:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // What can be done about a replica that takes no files, for the end of a message.
@@ -240,11 +251,12 @@ Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
     Lack lack;
     auto deadline = Clock::time_point::max();
     const bool others_too = holders == Holders::kAll || FewCountLocked(of_);
+    const bool fenced_off = IsFencedOffLocked();
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
       const bool waited_for = replica->counts || (others_too && replica->connect != nullptr);
       if (left.files == 0 || !waited_for) continue;
-      const bool refused = replica->error.code() == Code::kFenced;
+      const bool refused = fenced_off && replica->error.code() == Code::kFenced;
       const auto until = refused ? started
                                  : std::min(last, std::chrono::time_point_cast<Clock::duration>(
                                                       std::max(replica->moved, started) + timeout));
@@ -474,7 +486,7 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
     if (each.finished) {
       replica.held.insert(each.file);
     } else {
-      replica.received[each.file] = each.received;
+      replica.received[each.file] = std::min(each.received, each.file.size);
     }
   }
 }
@@ -491,6 +503,13 @@ bool BulkLane::FewCountLocked(size_t of) const {
   const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
                                       [](const auto& each) { return each->counts; });
   return 2 * static_cast<size_t>(counting) < of;
+}
+
+// Another primary that serves was promised a majority. One replica alone may say so without reason.
+bool BulkLane::IsFencedOffLocked() const {
+  const auto fenced = std::ranges::count_if(
+      replicas_, [](const auto& each) { return each->error.code() == Code::kFenced; });
+  return fenced != 0 && 2 * static_cast<size_t>(fenced) >= of_;
 }
 
 // Those that are left are more than half, so any majority has one that holds the files.
@@ -552,6 +571,8 @@ Status BulkLane::Name(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
   const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, 0, {}));
+  if (received > file.size)
+    return Unavailable(Text("it has ", received, " B of ", file.name, ", which has ", file.size));
   NotePace(replica, 0, 0, began);
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
@@ -718,7 +739,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     return {};  // removed meanwhile
   const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, step.offset, piece));
-  if (received <= step.offset && received != file.size)
+  if (received > file.size || (received <= step.offset && received != file.size))
     return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));
   const uint64_t moved = std::min<uint64_t>(received - step.offset, piece.size());
   NotePace(replica, moved, piece.size(), began);

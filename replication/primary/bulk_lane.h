@@ -102,9 +102,9 @@ class BulkLane {
   // are taken off the list meanwhile. If fewer than half of all replicas count, it waits for those
   // that catch up too. It never waits for one that is left out. With a `limit`, as for a lane that
   // is about to end, it waits for none that says that it can take no files.
-  // kUnavailable: a replica took no whole piece, and no end of a file, for `timeout`, or refuses
-  // files because this primary was fenced, or `limit` has passed, or Interrupt was called. The
-  // message names the replica and the cause.
+  // kUnavailable: a replica took no whole piece, and no end of a file, for `timeout`, or at least
+  // half of them refuse files because this primary was fenced, or `limit` has passed, or Interrupt
+  // was called. The message names the replica and the cause.
   Status Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit = kNoLimit,
                Holders holders = Holders::kCaughtUp);
   // Says which files are leaving the region from now on. One that is listed may be among them.
@@ -238,6 +238,8 @@ class BulkLane {
   // A listed archived log that the replica holds under its former name; null: none.
   const WholeFile* RenamedLocked(const Replica& replica) const;
   bool FewCountLocked(size_t of) const;
+  // Whether at least half of the replicas say that another primary has them.
+  bool IsFencedOffLocked() const;
   // Whether it is listed or leaving, so that replicas are to hold it.
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;

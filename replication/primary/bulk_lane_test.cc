@@ -933,6 +933,25 @@ TEST_F(BulkLaneTest, AnEndDoesNotWaitForAReplicaWhoseDiskIsFull) {
               StatusIs(Code::kUnavailable, HasSubstr("the disk is full")));
 }
 
+// A message that cannot be read, the word that another primary was promised the replica: each is
+// what one replica says.
+TEST_F(BulkLaneTest, NoWordOfOneReplicaHoldsUpTheOthers) {
+  Use(3);
+  for (const Status& word :
+       {Fenced("epoch 2"), InvalidArgument("a name"), NotSupported("a version"),
+        Corruption("an answer that does not fit")}) {
+    SCOPED_TRACE(word.message());
+    Begin();
+    replicas_[1]->Fail(word);
+    Aim();
+    const WholeFile table = Make("000007.sst", word.message());
+    List(table);
+    EXPECT_OK(lane_->Await(kLongWait));
+    for (const size_t i : {0, 2}) EXPECT_THAT(replicas_[i]->Finished(), testing::Contains(table));
+    replicas_[1]->Fail({});
+  }
+}
+
 // Another primary has sealed the replica, so there is nothing to wait for.
 TEST_F(BulkLaneTest, AReplicaThatRefusesAFormerOwnerEndsTheWait) {
   List(Make("000007.sst", "bytes"));

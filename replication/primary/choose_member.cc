@@ -47,10 +47,11 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserve
   const uint64_t before = EpochBefore(members, newest);
   if (best == nullptr && unserved && before != 0) best = BestOf(members, before);
   Choice choice;
-  std::string damaged;
+  std::string damaged, knows;
   for (const MemberContent& each : members) {
     // A member of an older epoch counts too: every log that was installed later holds the records
     // that were acknowledged then.
+    if (each.content.acked_seq > choice.known_acked) knows = each.name;
     choice.known_acked = std::max(choice.known_acked, each.content.acked_seq);
     if (!each.content.log_error.empty())
       damaged += Text("; ", each.name, ": ", each.content.log_error);
@@ -65,8 +66,8 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserve
     if (longer != nullptr && longer->content.last_seq >= choice.known_acked) best = longer;
   }
   if (best->content.last_seq < choice.known_acked) {
-    return Corruption(Text("record ", choice.known_acked,
-                           " was acknowledged but the best log, that of ", best->name, ", ends at ",
+    return Corruption(Text("record ", choice.known_acked, " was acknowledged, as ", knows,
+                           " says, but the best log, that of ", best->name, ", ends at ",
                            best->content.last_seq, damaged));
   }
   choice.index = static_cast<size_t>(best - members.data());

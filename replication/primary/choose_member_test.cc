@@ -134,6 +134,13 @@ TEST(ChooseTest, LongerAndDamagedLogsAreCut) {
   EXPECT_EQ(CutLogs({0, 0}, members), (std::vector<bool>{false, true, false, true, false}));
 }
 
+// Where one lies, or is damaged, the others can go on without it.
+TEST(ChooseTest, WhoKnowsOfARecordThatNobodyHasIsNamed) {
+  const std::vector<MemberContent> members = {ContentOf("r0", 1, 90), ContentOf("r1", 1, 90, 100),
+                                              ContentOf("r2", 1, 90, 90)};
+  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption, HasSubstr("as r1 says")));
+}
+
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
   std::vector<MemberContent> members = {ContentOf("r0", 2, 80, 95)};
   EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));

@@ -1,5 +1,6 @@
 #include "primary/look.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/endpoint.h"
@@ -49,6 +50,13 @@ void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* 
     if (look.hello.device == "ready") return false;
     missing->push_back({look.name, look.address, look.hello.device});
     return true;
+  });
+  const std::vector<MemberLook> all = *looks;
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    const auto same = std::ranges::find(all, look.address, &MemberLook::address);
+    std::string why = WhyFarAhead(*same, all);
+    if (!why.empty()) missing->push_back({look.name, look.address, why});
+    return !why.empty();
   });
   LeaveOutStrangers(looks, missing);
 }

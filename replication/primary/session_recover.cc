@@ -321,9 +321,10 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
   for (ReplicaHandle* replica : members_) {
-    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, replica->Hello());
-    if (ServedByAnother(hello, configuration_)) return Unavailable("another primary serves");
-    HL_RETURN_IF_ERROR(Retryable(Seal(*replica, hello, info_.group).status()));
+    const Result<control::HelloReplyT> hello = replica->Hello();
+    HL_RETURN_IF_ERROR(Retryable(hello.status()));
+    if (ServedByAnother(*hello, configuration_)) return Unavailable("another primary serves");
+    HL_RETURN_IF_ERROR(Retryable(Seal(*replica, *hello, info_.group).status()));
   }
   return {};
 }

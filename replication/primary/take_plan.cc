@@ -49,6 +49,20 @@ Status CheckDistinct(std::span<const MemberLook> members) {
   return {};
 }
 
+constexpr uint64_t kMostAhead = control::kMaxEpochStep * control::kMaxEpochStep;
+
+Status CheckEpochs(std::span<const MemberLook> members) {
+  for (const MemberLook& each : members) {
+    const std::string why = WhyFarAhead(each, members);
+    if (why.empty()) continue;
+    return InvalidArgument(Text(each.name, " ", why,
+                                "; end it and see to its host, or set its pool aside; "
+                                "on_replica_failure=continue goes on without it where a majority "
+                                "is left"));
+  }
+  return {};
+}
+
 Status CheckGivenUp(std::span<const MemberLook> members, const std::vector<std::string>& given_up) {
   for (const MemberLook& each : members) {
     if (std::find(given_up.begin(), given_up.end(), each.address) == given_up.end()) continue;
@@ -426,6 +440,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (const Status distinct = CheckDistinct(members); !distinct.ok())
     return WithWayWithoutStrangers(distinct, members, missing, rules);
   HL_RETURN_IF_ERROR(CheckGivenUp(members, rules.given_up));
+  HL_RETURN_IF_ERROR(CheckEpochs(members));
   TakePlan plan;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
     return m.hello.installed_epoch != 0;
@@ -451,6 +466,16 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (!plan.format && !plan.forced)
     plan.before_change = BeforeChange(plan.recorded, plan.configuration);
   return plan;
+}
+
+std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks) {
+  uint64_t others = 0;
+  for (const MemberLook& each : looks)
+    if (&each != &look) others = std::max(others, NewestEpoch(each));
+  const uint64_t newest = NewestEpoch(look);
+  if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";
+  return Text("says that it is at epoch ", newest, ", and the newest of all others is ", others,
+              ", which no takings explain");
 }
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {

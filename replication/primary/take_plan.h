@@ -84,10 +84,16 @@ struct TakePlan {
 // different branches, so that none may be made equal to another one; a recorded replica is not
 // listed, or another one is (the message names the recorded chain); one replica is listed twice;
 // the regions differ in size, or have another size than `region_size` (0: any); the members belong
-// to different groups. kUnavailable: too few replicas answer; a replica has no RNIC.
+// to different groups; a member's epochs are far ahead. kUnavailable: too few replicas answer; a
+// replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
                           const FailureRules& rules, const ReplicaChange& change = {});
+
+// Why the epochs that `look` tells are not those of a taking: they are beyond those of all other
+// `looks` by more than all takings of a group's life. Empty: they may be. Whoever believed them
+// would use up the epochs of the others.
+std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks);
 
 // Returns the first member whose owner lives: between the two looks its heartbeat moved, and the
 // owner has not released it. nullptr: there is none.

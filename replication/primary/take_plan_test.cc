@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layout/replica_lists.h"
+#include "primary/look.h"
 #include "primary/take_plan_fixture.h"
 
 namespace hyperloop {
@@ -36,6 +37,28 @@ TEST_F(PlanTest, EpochExceedsEverySealedOne) {
   EXPECT_FALSE(plan->format);
   EXPECT_EQ(plan->epoch, 10u);
   EXPECT_EQ(FormatUuid(plan->group), kGroup);
+}
+
+// The others would be sealed step by step for ever.
+TEST_F(PlanTest, AReplicaWhoseEpochsNoTakingsExplainIsNamed) {
+  AllOfGroup(4);
+  members_[1].hello.sealed_epoch = 4 + (1 << 20);
+  EXPECT_OK(PlanTake(members_, {}, 0, {}));
+  for (uint64_t control::HelloReplyT::*const epoch :
+       {&control::HelloReplyT::sealed_epoch, &control::HelloReplyT::installed_epoch,
+        &control::HelloReplyT::served_epoch}) {
+    AllOfGroup(4);
+    members_[1].hello.*epoch = 5 + (1 << 20);
+    EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument, HasSubstr("replica r1 says")));
+    std::vector<MemberLook> left = members_;
+    std::vector<MissingReplica> missing;
+    LeaveOutUnfit(&left, &missing);
+    ASSERT_EQ(missing.size(), 1u);
+    const auto plan = PlanTake(left, missing, 0, {true, 0});
+    ASSERT_OK(plan);
+    EXPECT_EQ(plan->epoch, 5u);
+    members_[1].hello.*epoch = 0;
+  }
 }
 
 TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {

@@ -78,6 +78,10 @@ class SessionFixture : public testing::Test {
                if (hello != nullptr && hello->owner_id.empty() && i == 0) ++asked_;
                if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
                  return Fate::kRequestLost;
+               if (hello != nullptr && hello->owner_id.empty() && i == lying_) {
+                 ++lies_;
+                 return Fate::kFenced;
+               }
                return Pass(request.type);
              },
          .port = port,
@@ -150,6 +154,9 @@ class SessionFixture : public testing::Test {
   bool keep_files_ = false;  // replicas that start keep whole files
 
   std::atomic<int> sealing_{-1};  // this replica's seal lasts until FinishSealing; -1: none does
+  // This replica answers Hellos that name no owner with a lie; -1: none does.
+  std::atomic<int> lying_{-1};
+  std::atomic<int> lies_{0};
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
   bool without_some_ = false;  // on_replica_failure=continue

@@ -45,6 +45,23 @@ class SessionShrunkenTest : public SessionFixture {
   }
 };
 
+// It is sealed anew, and says that another primary has it. What it has promised says otherwise.
+TEST_F(SessionShrunkenTest, AnErrorOfAMemberFencesNobody) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  lying_ = 1;
+  Stop(2);
+  EXPECT_TRUE(Eventually([&] {
+    AppendDurably(*store, file_, "two").IgnoreError();
+    return lies_ > 10;
+  }));
+  lying_ = -1;
+  EXPECT_TRUE(Insist(*store, "three"));
+  EXPECT_FALSE(log_->Has("fenced: "));
+  ExpectBegins(*store);
+  EXPECT_OK(store->Close());
+}
+
 // The primary's machine is so busy that the time after which a member is left out is over before
 // the primary has ended its broken queues.
 TEST_F(SessionShrunkenTest, AMemberThatAnswersIsNotLeftOutWithoutAnAttemptToBringItBack) {

@@ -45,8 +45,9 @@ class ModelledMedia final : public MediaWriter {
 class EmbeddedReplica {
  public:
   // What becomes of a request. If the request or the reply is lost, the sender gets an error at
-  // once; in the first case the node does not see the request.
-  enum class Fate { kHandled, kRequestLost, kReplyLost };
+  // once; in the first case the node does not see the request. Nor does it see one that is answered
+  // with the lie that another primary has the node.
+  enum class Fate { kHandled, kRequestLost, kReplyLost, kFenced };
   using Gate = std::function<Fate(const control::BodyUnion& request)>;
   using Witness =
       std::function<void(const control::BodyUnion& request, const control::BodyUnion& reply)>;
@@ -121,6 +122,7 @@ class EmbeddedReplica {
             {"127.0.0.1", options.port}, trust, [self](const control::BodyUnion& request) {
               const Fate fate = self->gate_(request);
               if (fate == Fate::kHandled) return self->Handle(request);
+              if (fate == Fate::kFenced) return control::MakeError(Fenced("a lie of the test"));
               if (fate == Fate::kReplyLost) self->Handle(request);
               return control::MakeError(Unavailable("cut off by the test"));
             }));
