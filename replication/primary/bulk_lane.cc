@@ -152,6 +152,7 @@ void BulkLane::SetLeaving(const std::vector<WholeFile>& files) {
     if (leaving == leaving_) return;
     leaving_ = std::move(leaving);
     ForgetDamageLocked();
+    for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
   moved_.notify_all();
   WakeAll();
@@ -548,6 +549,9 @@ void BulkLane::CompareLocked(Replica& replica) {
 void BulkLane::CountIfCaughtUpLocked(Replica& replica) {
   if (replica.counts && !replica.slow) return;
   if (!replica.known || LackOfLocked(replica, ListedLocked()).files != 0) return;
+  // One that is too slow for a file that leaves would only be waited for in vain again.
+  const auto lacks = [&](const auto& each) { return !replica.held.contains(each.second); };
+  if (replica.slow && std::ranges::any_of(leaving_, lacks)) return;
   replica.slow = false;
   if (std::exchange(replica.counts, true)) return;
   if (log_ != nullptr)

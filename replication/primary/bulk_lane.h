@@ -160,7 +160,7 @@ class BulkLane {
     uint32_t failures = 0;                   // since it last made progress
     // When it last had taken a whole piece of bytes that it never had before, or a file's end.
     Clock::time_point moved{};
-    bool slow = false;  // as its pace, since it held all files last
+    bool slow = false;  // as its pace, since it held all files last, and those that leave
     std::unique_ptr<PeriodicThread> thread;
   };
   enum class Action : uint8_t { kNone, kConnect, kDrop, kName, kSend, kList };

@@ -849,6 +849,28 @@ TEST_F(BulkLaneTest, AReplicaThatTakesFilesTooSlowlyHoldsUpNobody) {
   EXPECT_TRUE(test::Eventually([&] { return replicas_[2]->Finished() == std::vector{table}; }));
 }
 
+// Nor is it waited for again because it holds all that is listed.
+TEST_F(BulkLaneTest, ASlowReplicaHoldsUpNoFileThatLeaves) {
+  Use(3);
+  Aim();
+  const WholeFile table = Make("000007.sst", "table"), other = Make("000008.sst", "other");
+  List(table);
+  List(other);
+  ASSERT_OK(lane_->Await(kLongWait));
+  replicas_[2]->Drip([this] { ++seconds_; });
+  replicas_[2]->StopAt(8);
+  const WholeFile log = Make("000004.log", "forty bytes of a log, of which few come on");
+  lane_->SetLeaving({log});
+  EXPECT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts())) << "the others hold it";
+  replicas_[2]->AwaitStopped();
+  Remove(other.name);
+  EXPECT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts()));
+  replicas_[2]->Go();
+  EXPECT_TRUE(test::Eventually([&] {
+    return std::ranges::count(replicas_[2]->Finished(), log) == 1;
+  })) << "it is sent the file all the same";
+}
+
 // Two are no more than half of four, so the third must hold it, too.
 TEST_F(BulkLaneTest, ASlowReplicaIsWaitedForWhereTheOthersAreTooFew) {
   Use(3);
