@@ -56,6 +56,22 @@ TEST_F(StandingTest, EnoughOfThemGoOnWithoutTheOthers) {
   EXPECT_EQ(Judge(2).standing, Standing::kWait);
 }
 
+// The others would be sealed step by step for ever.
+TEST_F(StandingTest, OneWhoseEpochsNoTakingsExplainIsMissing) {
+  now_[1]->sealed_epoch = 4 + (1 << 20);
+  EXPECT_EQ(Judge(2).standing, Standing::kReclaim);
+  for (uint64_t control::HelloReplyT::*const epoch :
+       {&control::HelloReplyT::sealed_epoch, &control::HelloReplyT::served_epoch}) {
+    (*now_[1]).*epoch = 5 + (1 << 20);
+    const Judgement judged = Judge(2);
+    EXPECT_EQ(judged.standing, Standing::kShrink);
+    EXPECT_EQ(judged.epoch, 5u);
+    EXPECT_THAT(judged.why, HasSubstr("r1 says that it is at epoch"));
+    EXPECT_EQ(Judge().standing, Standing::kWait);
+    (*now_[1]).*epoch = 4;
+  }
+}
+
 TEST_F(StandingTest, ALostPoolIsAReplicaLess) {
   now_[1]->node_id = kOther;
   now_[1]->installed_epoch = now_[1]->served_epoch = now_[1]->sealed_epoch = 0;

@@ -498,11 +498,15 @@ namespace {
 
 std::string NameOf(const Configuration::Replica& replica) { return "replica " + replica.address; }
 
-// Why the replica counts as missing; empty: it does not.
-std::string WhyMissing(const Configuration::Replica& replica,
+// Why this replica of `own` counts as missing; empty: it does not.
+std::string WhyMissing(const Configuration& own, const Configuration::Replica& replica,
                        const std::optional<control::HelloReplyT>& hello) {
   if (!hello.has_value()) return Text(NameOf(replica), " does not answer");
   const std::string node = FormatUuid(replica.node);
+  if (const uint64_t epoch = std::max(hello->sealed_epoch, hello->served_epoch);
+      epoch > own.epoch && epoch - own.epoch > kMostAhead)
+    return Text(NameOf(replica), " says that it is at epoch ", epoch, ", and the group's is ",
+                own.epoch, ", which no takings explain");
   if (hello->node_id == node) return "";
   if (hello->served_epoch == 0)
     return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
@@ -528,7 +532,7 @@ Judgement JudgeStanding(const Configuration& own,
   std::string missing;  // why each missing one is missing
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     const Configuration::Replica& replica = own.replicas[i];
-    if (std::string why = WhyMissing(replica, now[i]); !why.empty()) {
+    if (std::string why = WhyMissing(own, replica, now[i]); !why.empty()) {
       out.missing.push_back(i);
       missing += (missing.empty() ? "" : "; ") + why;
       out.reasons.push_back(std::move(why));
