@@ -25,10 +25,13 @@
 namespace hyperloop::metrics {
 namespace {
 
-constexpr const char* kThreads = "2";
-constexpr const char* kQueued = "4";
-constexpr const char* kBacklog = "16";
-constexpr const char* kTimeout = "2000";  // milliseconds
+// Of N connections that drip their headers, and come again when they are given up, N / kThreads are
+// ahead of whoever asks, for kTimeout or a little more each. So 400 hold up nobody for 10 s, after
+// which Prometheus gives up.
+constexpr const char* kThreads = "64";
+constexpr const char* kQueued = "64";
+constexpr const char* kBacklog = "1024";
+constexpr const char* kTimeout = "1000";  // milliseconds
 constexpr const char* kMostHeader = "4096";
 constexpr int kLowest = 19;  // nice
 constexpr std::chrono::milliseconds kKnockPause{5};
@@ -161,6 +164,8 @@ class CivetServer final : public Server {
   // No exception may leave it, because its callers are written in C.
   static int OnRequest(mg_connection* connection) noexcept {
     const mg_request_info& request = *mg_get_request_info(connection);
+    // Else civetweb reads the body that the request announced, however long that takes.
+    mg_disable_connection_keep_alive(connection);
     if (std::strcmp(request.request_method, "GET") != 0)
       return Answer(connection, 405, "Method Not Allowed", "only GET is answered\n");
     if (request.local_uri == nullptr || std::strcmp(request.local_uri, kPath) != 0)

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <chrono>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hyperloop/core/unique_fd.h"
@@ -87,6 +90,56 @@ TEST_F(ServerTest, StrangersAreGivenUpAndDoNotWriteTheLog) {
   const std::string answer = test::HttpGet(server->address(), "/metrics");
   EXPECT_TRUE(answer.ends_with("\r\n\r\na 1\n")) << answer;
   EXPECT_EQ(log_.lines(), std::vector<std::string>());
+}
+
+// That of Prometheus.
+constexpr std::chrono::seconds kScrapeTimeout{10};
+
+// They send their headers byte by byte, and come again when they are given up.
+TEST_F(ServerTest, ManyWhoDripHeadersHoldUpNobody) {
+  const auto server = Start(Shows("a 1\n"));
+  std::atomic<bool> stop{false};
+  std::atomic<bool> all_connected{false};
+  std::thread dripping([&] {
+    std::vector<UniqueFd> strangers(60);
+    while (!stop) {
+      for (UniqueFd& each : strangers)
+        if (!each || send(each.get(), "G", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+          each = test::ConnectToPort(server->address());
+      all_connected = true;
+    }
+  });
+  while (!all_connected) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) {
+    const auto before = std::chrono::steady_clock::now();
+    const std::string answer = test::HttpGet(server->address(), "/metrics");
+    EXPECT_TRUE(answer.ends_with("\r\n\r\na 1\n")) << answer;
+    EXPECT_LT(std::chrono::steady_clock::now() - before, kScrapeTimeout);
+  }
+  stop = true;
+  dripping.join();
+}
+
+// More of them than there are threads.
+TEST_F(ServerTest, ManyWhoDripBodiesHoldUpNobody) {
+  const auto server = Start(Shows("a 1\n"));
+  const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n";
+  std::vector<UniqueFd> strangers(80);
+  for (UniqueFd& each : strangers) {
+    each = test::ConnectToPort(server->address());
+    send(each.get(), request.data(), request.size(), MSG_NOSIGNAL);
+  }
+  std::atomic<bool> stop{false};
+  std::thread dripping([&] {
+    while (!stop)
+      for (const UniqueFd& each : strangers) send(each.get(), "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+  const auto before = std::chrono::steady_clock::now();
+  const std::string answer = test::HttpGet(server->address(), "/metrics");
+  EXPECT_TRUE(answer.ends_with("\r\n\r\na 1\n")) << answer;
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kScrapeTimeout);
+  stop = true;
+  dripping.join();
 }
 
 TEST_F(ServerTest, EndsThoughSomebodyIsConnected) {

@@ -3,9 +3,9 @@
 // Whoever reaches the port may read the page, and do nothing else. So it listens on loopback unless
 // the caller says aloud that other machines may come. Strangers cost bounded time and memory:
 // kThreads threads, which take the lowest priority if they may, serve a connection at a time each,
-// and give each kTimeout; the next kQueued connections wait, and the kernel turns away what comes
-// beyond its own short queue. No request reaches the rest of the program: each is answered with the
-// page that the program made last.
+// and give each kTimeout for its header, however it drips; the next kQueued connections wait, and
+// kBacklog in the kernel. No body is read. No request reaches the rest of the program: each is
+// answered with the page that the program made last.
 #pragma once
 
 #include <functional>
