@@ -576,7 +576,7 @@ Status BulkLane::Name(Replica& replica, const Step& step) {
   const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, 0, {}));
   if (received > file.size)
-    return Unavailable(Text("it has ", received, " B of ", file.name, ", which has ", file.size));
+    return Internal(Text("it has ", received, " B of ", file.name, ", which has ", file.size));
   NotePace(replica, 0, 0, began);
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
@@ -601,7 +601,9 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
   Refusal& refusal = replica.refused[step.file];
   const uint32_t doublings = std::min<uint32_t>(refusal.times++, 2 * kMostDoublings);
   refusal.why = why;
-  refusal.local = refusal.suspect = replica.local_fault || why.code() == Code::kCorruption;
+  refusal.cleared = refusal.cleared && !replica.local_fault;
+  refusal.local = refusal.suspect =
+      replica.local_fault || (why.code() == Code::kCorruption && !refusal.cleared);
   refusal.again = Clock::now() + std::min(kFirstRetry * (1u << doublings), kLastRetryOfFile);
   if (refusal.times > 1 || log_ == nullptr) return;
   const char* const what =
@@ -728,7 +730,9 @@ Status BulkLane::Check(Replica& replica, const WholeFile& file) {
   if (!sound.ok()) return sound;
   const std::lock_guard lock(mutex_);
   const auto refused = replica.refused.find(file);
-  if (refused != replica.refused.end()) refused->second.suspect = false;
+  if (refused == replica.refused.end()) return {};
+  refused->second.suspect = false;
+  refused->second.cleared = true;
   return {};
 }
 
@@ -744,7 +748,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   const Clock::time_point began = options_.now();
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, step.offset, piece));
   if (received > file.size || (received <= step.offset && received != file.size))
-    return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));
+    return Internal(Text("it has ", received, " B of ", file.name, " and takes no more"));
   const uint64_t moved = std::min<uint64_t>(received - step.offset, piece.size());
   NotePace(replica, moved, piece.size(), began);
   const std::lock_guard lock(mutex_);

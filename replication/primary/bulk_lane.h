@@ -129,6 +129,7 @@ class BulkLane {
     Status why;
     bool local = false;    // the local file may be the cause
     bool suspect = false;  // so it is, and it has not been found sound since
+    bool cleared = false;  // the local file has been found sound since the first refusal
     uint32_t times = 0;
     Clock::time_point again{};  // when it is tried again
   };

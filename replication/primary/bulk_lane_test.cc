@@ -55,6 +55,8 @@ class FakeReplica {
   }
   // The bytes that end a file are refused from now on, and what arrived of it is dropped.
   void RefuseEnds() { refuses_ends_ = true; }
+  // Each Put takes no byte from now on, and says so.
+  void TakeNothing() { takes_nothing_ = true; }
   // Every Drop fails with `with` from now on.
   void FailDrops(Status with) {
     const std::lock_guard lock(mutex_);
@@ -110,6 +112,7 @@ class FakeReplica {
         Must(store_->Remove(file));
         return Corruption("the bytes that arrived are not those listed");
       }
+      if (replica_.takes_nothing_) return uint64_t{0};
       if (replica_.Drips()) bytes = bytes.first(std::min<size_t>(bytes.size(), 1));
       replica_.bytes_ += bytes.size();
       return store_->Write(file, offset, std::as_bytes(bytes));
@@ -156,7 +159,7 @@ class FakeReplica {
   const std::string directory_;
   std::atomic<uint64_t> bytes_{0};
   std::atomic<int> puts_{0};
-  std::atomic<bool> refuses_ends_{false};
+  std::atomic<bool> refuses_ends_{false}, takes_nothing_{false};
   std::mutex mutex_;
   std::condition_variable go_;
   int calls_left_ = -1;
@@ -972,6 +975,25 @@ TEST_F(BulkLaneTest, NoWordOfOneReplicaHoldsUpTheOthers) {
     for (const size_t i : {0, 2}) EXPECT_THAT(replicas_[i]->Finished(), testing::Contains(table));
     replicas_[1]->Fail({});
   }
+}
+
+TEST_F(BulkLaneTest, AReplicaThatSaysThatItTookNothingHoldsUpNobody) {
+  Use(3);
+  replicas_[1]->TakeNothing();
+  Aim();
+  List(Make("000007.sst", "bytes"));
+  EXPECT_OK(lane_->Await(kLongWait));
+}
+
+// The local file is read again, and is sound.
+TEST_F(BulkLaneTest, BytesThatOneReplicaAloneCallsWrongHoldUpNobody) {
+  Use(3);
+  UseMending();
+  replicas_[1]->RefuseEnds();
+  Aim();
+  List(Make("000007.sst", std::string(10 * kPiece, 'x')));
+  EXPECT_OK(lane_->Await(kLongWait));
+  EXPECT_EQ(mends_, 0);
 }
 
 // Another primary has sealed the replica, so there is nothing to wait for.
