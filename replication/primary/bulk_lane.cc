@@ -644,20 +644,7 @@ Status BulkLane::Mend(const WholeFile& file) {
     NoteDamage(file, {});
     return {};
   }
-  std::vector<BulkConnect> holders = HoldersOf(file);
-  const size_t tries = holders.size();
-  HeldFiles held(std::move(holders));
-  Status mended = NotFound("no replica within reach holds it");
-  for (size_t i = 0; i < tries && !mended.ok(); ++i) {
-    mended = options_.mend_local(file, [&](const HeldFiles::Sink& sink) -> Status {
-      HL_RETURN_IF_ERROR(held.Fetch(file, [&](std::span<const char> bytes) {
-        return ends_ ? Aborted("the lane ends") : sink(bytes);
-      }));
-      const std::lock_guard lock(mutex_);
-      return IsListedLocked(file) ? Status() : NotFound("it was dropped");
-    });
-    if (mended.code() != Code::kCorruption) break;  // another one may have it sound
-  }
+  const Status mended = Bring(file);
   if (!mended.ok() && ends_) return mended;
   const std::string text =
       Text("the primary's own file ", file.name, " (", file.size, " B) is damaged");
@@ -671,6 +658,28 @@ Status BulkLane::Mend(const WholeFile& file) {
                             : Text(text, ", and cannot be mended: ", mended.message()));
   }
   return mended.ok() ? Status() : Corruption(Text(text, "; ", mended.message()));
+}
+
+Status BulkLane::Bring(const WholeFile& file) {
+  std::vector<BulkConnect> holders = HoldersOf(file);
+  // One time more, because several may give parts of wrong bytes together (HeldFiles::Fetch).
+  size_t tries = holders.size() + 1;
+  if (holders.empty()) return NotFound("no replica within reach holds it");
+  HeldFiles held(std::move(holders), std::chrono::nanoseconds::max(), options_.now);
+  Status wrong;
+  for (; tries > 0; --tries) {
+    const Status brought = options_.mend_local(file, [&](const HeldFiles::Sink& sink) -> Status {
+      HL_RETURN_IF_ERROR(held.Fetch(file, [&](std::span<const char> bytes) {
+        return ends_ ? Aborted("the lane ends") : sink(bytes);
+      }));
+      const std::lock_guard lock(mutex_);
+      return IsListedLocked(file) ? Status() : NotFound("it was dropped");
+    });
+    if (brought.code() == Code::kNotFound && !wrong.ok()) return wrong;  // of all holders
+    if (brought.code() != Code::kCorruption) return brought;
+    wrong = brought;
+  }
+  return wrong;
 }
 
 bool BulkLane::NoteDamage(const WholeFile& file, const Status& why) {

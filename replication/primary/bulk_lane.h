@@ -207,6 +207,8 @@ class BulkLane {
   // Makes the local file sound if it is damaged. An error: it is not, or cannot be read now.
   // mend_mutex_ is held.
   Status Mend(const WholeFile& file);
+  // Has the bytes of a replica put in the place of the local file.
+  Status Bring(const WholeFile& file);
   // Notes whether the local file waits to be mended; ok: it does not. Returns whether that is new.
   bool NoteDamage(const WholeFile& file, const Status& why);
   // Forgets damage of files that are neither listed nor leaving any more.

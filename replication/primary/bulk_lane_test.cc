@@ -57,6 +57,14 @@ class FakeReplica {
   void RefuseEnds() { refuses_ends_ = true; }
   // Each Put takes no byte from now on, and says so.
   void TakeNothing() { takes_nothing_ = true; }
+  // Each Get gives at most so many bytes from now on, and calls `each`.
+  void SlowGets(size_t most, std::function<void()> each) {
+    const std::lock_guard lock(mutex_);
+    most_of_get_ = most;
+    each_get_ = std::move(each);
+  }
+  // Each Get gives wrong bytes from now on.
+  void RotGets() { rots_gets_ = true; }
   // Every Drop fails with `with` from now on.
   void FailDrops(Status with) {
     const std::lock_guard lock(mutex_);
@@ -119,7 +127,10 @@ class FakeReplica {
     }
     Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
       HL_RETURN_IF_ERROR(replica_.Next());
-      return store_->Read(file, offset, std::as_writable_bytes(out));
+      out = out.first(std::min(out.size(), replica_.MostOfGet()));
+      const Result<uint64_t> got = store_->Read(file, offset, std::as_writable_bytes(out));
+      if (got.ok() && replica_.rots_gets_) std::ranges::fill(out.first(*got), '?');
+      return got;
     }
     Status Drop(const WholeFile& file) override {
       HL_RETURN_IF_ERROR(replica_.Next());
@@ -142,6 +153,11 @@ class FakeReplica {
     drip_();
     return true;
   }
+  size_t MostOfGet() {
+    const std::lock_guard lock(mutex_);
+    if (each_get_ != nullptr) each_get_();
+    return most_of_get_;
+  }
   Status DropFailure() {
     const std::lock_guard lock(mutex_);
     return drop_failure_;
@@ -159,12 +175,13 @@ class FakeReplica {
   const std::string directory_;
   std::atomic<uint64_t> bytes_{0};
   std::atomic<int> puts_{0};
-  std::atomic<bool> refuses_ends_{false}, takes_nothing_{false};
+  std::atomic<bool> refuses_ends_{false}, takes_nothing_{false}, rots_gets_{false};
   std::mutex mutex_;
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
-  std::function<void()> drip_;
+  std::function<void()> drip_, each_get_;
+  size_t most_of_get_ = SIZE_MAX;
   Status failure_, put_failure_, drop_failure_;
 };
 
@@ -631,6 +648,21 @@ TEST_F(BulkLaneTest, ALocalFileThatRotsIsFoundAndMended) {
   EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == "as listed"; }));
 }
 
+// The slow one is asked first, and left in the middle; what both gave is wrong together.
+TEST_F(BulkLaneTest, ASlowReplicaMendsWhereAFastOneGivesWrongBytes) {
+  constexpr size_t kPieceOfGet = 40 << 10;
+  const std::string content(3 * kPieceOfGet, 'x');
+  scrub_tick_ = milliseconds(1);
+  UseMending();
+  List(Make("000007.sst", content));
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  replicas_[0]->SlowGets(kPieceOfGet, [this] { seconds_ += 3; });
+  replicas_[1]->RotGets();
+  Make("000007.sst", "otherwise");
+  EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == content; }));
+}
+
 // A host that is short of descriptors has sound files.
 TEST_F(BulkLaneTest, ALocalFileThatCannotBeOpenedIsNotDamaged) {
   UseMending();
@@ -885,6 +917,25 @@ TEST_F(BulkLaneTest, ASlowReplicaIsWaitedForWhereTheOthersAreTooFew) {
   List(Make("000007.sst", "forty bytes of a table, of which few come"));
   ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_EQ(replicas_[2]->Finished().size(), 1u);
+}
+
+// Then one of the others is lost, and one that is left holds the table alone.
+TEST_F(BulkLaneTest, ASlowReplicaIsWaitedForAgainOnceAnotherIsGone) {
+  Use(3);
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait));
+  replicas_[2]->Drip([this] { ++seconds_; });
+  replicas_[2]->StopAt(8);
+  const WholeFile table = Make("000007.sst", "forty bytes of a table, of which few come");
+  List(table);
+  ASSERT_OK(lane_->Await(kLongWait));
+  std::vector<BulkLane::Target> targets(3);
+  for (const size_t i : {0, 2}) targets[i].connect = replicas_[i]->connect();
+  lane_->SetTargets(std::move(targets), 3);
+  EXPECT_THAT(AwaitRefusal("replica2"), StatusIs(Code::kUnavailable, HasSubstr("replica2")));
+  replicas_[2]->Go();
+  EXPECT_OK(lane_->Await(kLongWait));
+  EXPECT_THAT(replicas_[2]->Finished(), testing::ElementsAre(table));
 }
 
 // However often its beginning is taken.

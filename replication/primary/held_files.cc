@@ -128,11 +128,14 @@ Status HeldFiles::Read(Replica& replica, Transfer* transfer) {
 }
 
 // Whose bytes are wrong is known only if all are of one replica.
-Status HeldFiles::CheckWhole(const Transfer& transfer) {
+Status HeldFiles::CheckWhole(Replica& last, const Transfer& transfer) {
   const WholeFile& file = transfer.file;
   if (transfer.checksum.value() == file.checksum) return {};
-  if (transfer.givers.size() > 1) from_one_.insert(file);
-  if (transfer.givers.size() == 1) Forget(**transfer.givers.begin(), file);
+  if (transfer.givers.size() > 1) {
+    from_one_.insert(file);
+  } else {
+    Forget(last, file);
+  }
   return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
 }
 
@@ -156,7 +159,7 @@ Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
     tried.push_back(replica);
     last = Read(*replica, &transfer);
     if (transfer.sink_failed) return last;
-    if (last.ok() && transfer.at == file.size) return CheckWhole(transfer);
+    if (last.ok() && transfer.at == file.size) return CheckWhole(*replica, transfer);
     const bool alone = from_one_.contains(file);
     if (last.ok() && !alone) {
       slow.push_back(replica);

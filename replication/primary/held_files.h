@@ -77,8 +77,8 @@ class HeldFiles {
   static void Ask(Replica& replica);
   // Reads from `replica` to the end of the file. Ok before that: it is too slow.
   Status Read(Replica& replica, Transfer* transfer);
-  // The end of a file whose bytes have all come.
-  Status CheckWhole(const Transfer& transfer);
+  // The end of a file whose bytes have all come, those at its end from `last`.
+  Status CheckWhole(Replica& last, const Transfer& transfer);
   static void Lose(Replica& replica, const Status& error);
   Status NobodyHolds(const WholeFile& file) const;
 

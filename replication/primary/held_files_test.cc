@@ -29,7 +29,7 @@ class AskedReplica {
     return file;
   }
   // What it gives of the file from now on.
-  void Give(const WholeFile& file, const std::string& content) { held_.at(file) = content; }
+  void Give(const WholeFile& file, const std::string& content) { held_[file] = content; }
   BulkConnect connect() {
     return [this]() -> Result<std::unique_ptr<BulkTarget>> {
       ++dials;
@@ -158,6 +158,35 @@ TEST_F(HeldFilesTest, AFileThatHardlyComesFromAnybodyIsGivenUpByName) {
   Takes(second_, std::chrono::seconds(1), 1);
   HeldFiles held = WithClock();
   EXPECT_THAT(Fetched(held, table), StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
+}
+
+TEST_F(HeldFilesTest, ASlowReplicaThatAloneHoldsTheFileGivesAllOfIt) {
+  const std::string content(16 * kWholePiece, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  Takes(first_, std::chrono::seconds(3), kWholePiece);
+  HeldFiles held = WithClock();
+  EXPECT_EQ(*Fetched(held, table), content);
+}
+
+TEST_F(HeldFilesTest, ASlowReplicaIsTakenBackWhereTheOtherOneBreaks) {
+  const std::string content(16 * kWholePiece, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  Takes(first_, std::chrono::seconds(3), kWholePiece);
+  second_.piece = kWholePiece;
+  second_.gives_left = 3;
+  HeldFiles held = WithClock();
+  EXPECT_EQ(*Fetched(held, table), content);
+  EXPECT_EQ(second_.given, 3 * kWholePiece);
+}
+
+// No replica gave a byte of it.
+TEST_F(HeldFilesTest, AnEmptyFileWithTheChecksumOfAnotherIsHeldByNobody) {
+  const WholeFile empty{"000007.sst", 0, 12345};
+  first_.Give(empty, "");
+  HeldFiles held(Connects());
+  EXPECT_THAT(Fetched(held, empty), StatusIs(Code::kCorruption));
+  EXPECT_THAT(Fetched(held, empty), StatusIs(Code::kNotFound));
 }
 
 // The one that is fast gives wrong bytes, and the slow one must not be blamed for the whole.
