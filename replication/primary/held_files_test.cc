@@ -160,6 +160,20 @@ TEST_F(HeldFilesTest, AFileThatHardlyComesFromAnybodyIsGivenUpByName) {
   EXPECT_THAT(Fetched(held, table), StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
 }
 
+// As when a machine is stopped for a while.
+TEST_F(HeldFilesTest, OneLongCallMakesNobodySlow) {
+  const std::string content(16 * kWholePiece, 'x');
+  const WholeFile table = first_.Hold("000007.sst", content);
+  second_.Hold("000007.sst", content);
+  first_.piece = kWholePiece;
+  first_.each_get = [&] {
+    now_ += first_.given == kWholePiece ? std::chrono::seconds(60) : std::chrono::milliseconds(500);
+  };
+  HeldFiles held = WithClock();
+  EXPECT_EQ(*Fetched(held, table), content);
+  EXPECT_EQ(second_.given, 0u);
+}
+
 TEST_F(HeldFilesTest, ASlowReplicaThatAloneHoldsTheFileGivesAllOfIt) {
   const std::string content(16 * kWholePiece, 'x');
   const WholeFile table = first_.Hold("000007.sst", content);

@@ -13,6 +13,9 @@ class TransferPace {
   // A disk that works is many times as fast, and a replica that lies can be as slow as it likes.
   static constexpr uint64_t kLeast = 256u << 10;  // bytes a second
   static constexpr std::chrono::seconds kWindow{5};
+  // More of a call does not count. So one call alone makes nobody slow: a machine that works may be
+  // stopped for a while, or its disk be busy.
+  static constexpr std::chrono::nanoseconds kMostOfCall = std::chrono::nanoseconds(kWindow) / 2;
 
   // Notes a call that took `took`, and moved `moved` of the `asked` bytes. One that moved them all
   // counts as the bytes of a second at least, so that small files make nobody slow. True: a window
@@ -20,7 +23,7 @@ class TransferPace {
   bool Note(uint64_t moved, uint64_t asked, std::chrono::nanoseconds took) {
     bytes_ += moved;
     credit_ += moved == asked ? std::max(moved, kLeast) : moved;
-    time_ += took;
+    time_ += std::min(took, kMostOfCall);
     if (time_ < kWindow) return false;
     slow_ = static_cast<double>(credit_) <
             static_cast<double>(kLeast) * std::chrono::duration<double>(time_).count();
