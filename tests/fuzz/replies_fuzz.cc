@@ -465,7 +465,24 @@ class Primary {
       const Status vouched = control::CheckProposal(handle_.trust(), *reply, leaves, reply->group,
                                                     reply->proposal_epoch);
       HL_FUZZ_CHECK(!keyed_ || !vouched.ok(), "nobody may propose it");
+      Propose(*reply, leaves);
     }
+    const control::Seat seat{handle_.endpoint(), handle_.peer()};
+    HL_FUZZ_CHECK(!keyed_ || !control::CheckNewcomer(handle_.trust(), seat, {&seat, 1}).ok(),
+                  "a host got two seats");
+  }
+  // As an operator on the primary's host, by what the replica says of the group.
+  void Propose(const HelloReplyT& seen, bool leaves) {
+    const auto request = control::MakeProposal(handle_.trust(), seen, "host:1", leaves);
+    HelloReplyT told;
+    (leaves ? told.leaving_replica : told.proposed_replica) = request.replica;
+    told.proposal_epoch = request.epoch;
+    told.proposal_vouchers = request.vouchers;
+    const auto vouched = [&](const std::string& group) {
+      return control::CheckProposal(handle_.trust(), told, leaves, group, request.epoch).ok();
+    };
+    HL_FUZZ_CHECK(vouched(seen.group), "the own host was not believed");
+    HL_FUZZ_CHECK(!keyed_ || !vouched(seen.group + "x"), "it was believed for another group");
   }
   void Checksums() {
     const auto sums = handle_.Checksums(own_, {0, handle_.region().size}, kBlock);
