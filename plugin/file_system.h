@@ -218,8 +218,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // not give the name back. Holds nothing for any other file.
   std::unique_lock<std::mutex> KeepFromMending(const Place& place) const;
   // As TakeRequest::mend_local.
-  Status MendLocal(const std::string& directory, const WholeFile& file,
-                   const FetchWhole& fetch) const;
+  Status MendLocal(const std::string& directory, const WholeFile& file, const FetchWhole& fetch,
+                   const std::function<bool()>& listed) const;
   Status FetchMissing(BoundDirectory& bound, const TakeResult& taken,
                       const std::vector<FileInfo>& files, bool anew, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.

@@ -137,8 +137,9 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
                                          std::span<char> out) {
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
-  request.mend_local = [this, directory](const WholeFile& damaged, const FetchWhole& fetch) {
-    return MendLocal(directory, damaged, fetch);
+  request.mend_local = [this, directory](const WholeFile& damaged, const FetchWhole& fetch,
+                                         const std::function<bool()>& listed) {
+    return MendLocal(directory, damaged, fetch, listed);
   };
   request.settle = [this, directory](const std::string& name) -> Result<WholeFile> {
     const std::string path = directory + "/" + name;
@@ -410,18 +411,27 @@ std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& p
 }
 
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
-                                      const FetchWhole& fetch) const {
+                                      const FetchWhole& fetch,
+                                      const std::function<bool()>& listed) const {
   if (!StaysAsListed(file.name)) return NotSupported("only tables, blob files and logs are mended");
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bound_ == nullptr || bound_->directory() != directory)
       return Unavailable("the directory is being opened or closed");
   }
+  if (IsArchivedLog(file.name))
+    HL_RETURN_IF_ERROR(CreateDirectory(*target(), ParentOf(directory + "/" + file.name)));
   HL_RETURN_IF_ERROR(BringBeside(*target(), directory, file.name, fetch));
   const std::lock_guard<std::mutex> lock(overwritten_mutex_);
-  if (!overwritten_.contains(file.name)) return PutInPlace(*target(), directory, file.name);
+  Status allowed;
+  if (overwritten_.contains(file.name)) {
+    allowed = Busy("the program changed it itself since the database was opened");
+  } else if (!listed()) {
+    allowed = NotFound("the group does not list it any more");
+  }
+  if (allowed.ok()) return PutInPlace(*target(), directory, file.name);
   RemoveBeside(*target(), directory, file.name);
-  return Busy("the program changed it itself since the database was opened");
+  return allowed;
 }
 
 // Whether a file of the listed size has other bytes, as far as that can be told without reading all

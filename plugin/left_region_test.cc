@@ -296,6 +296,18 @@ TEST_F(LeftRegionTest, AnArchivedLogThatCannotBeHadNowComesWithALaterOpening) {
   ExpectLocalEqualsGroup();
 }
 
+// The archive may be missing, too.
+TEST_F(LeftRegionTest, AMissingArchivedLogIsBroughtIfTheGroupStillListsIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
+  stdfs::remove_all(Path("archive"));
+  ASSERT_OK(group_->MendLocal(archived_file_, archived_bytes_));
+  EXPECT_EQ(ReadLocal(Path(archived_)), archived_bytes_);
+  EXPECT_FALSE(stdfs::exists(Path("hyperloop-set-aside")));
+  ASSERT_OK(fs_->DeleteFile(Path(archived_), rocksdb::IOOptions(), nullptr));
+  EXPECT_THAT(group_->MendLocal(archived_file_, archived_bytes_), StatusIs(Code::kNotFound));
+  EXPECT_TRUE(stdfs::is_empty(Path("archive")));
+}
+
 TEST_F(LeftRegionTest, ADamagedArchivedLogIsMended) {
   ASSERT_NO_FATAL_FAILURE(MakeWithArchivedLog());
   FlipByte(archived_);

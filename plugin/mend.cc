@@ -39,7 +39,11 @@ Status PutInPlace(rocksdb::FileSystem& fs, const std::string& directory, const s
   const std::string path = directory + "/" + name;
   SetAside aside(fs, directory, "damaged");
   Status status = SizeOf(fs, path).status();
-  if (status.ok()) status = aside.KeepLinked(name);
+  if (status.ok()) {
+    status = aside.KeepLinked(name);
+  } else if (status.code() == Code::kNotFound && IsArchivedLog(name)) {
+    status = Status::Ok();
+  }
   if (!status.ok()) {
     RemoveBeside(fs, directory, name);
     return status;

@@ -16,7 +16,8 @@ Status BringBeside(rocksdb::FileSystem& fs, const std::string& directory, const 
                    const FetchWhole& fetch);
 void RemoveBeside(rocksdb::FileSystem& fs, const std::string& directory, const std::string& name);
 // Sets the file aside in hyperloop-set-aside/damaged, and puts what lies beside it in its place.
-// Whoever has the file open keeps the damaged bytes. kNotFound: there is no such file any more.
+// Whoever has the file open keeps the damaged bytes. An archived log may be missing. kNotFound: any
+// other file is.
 Status PutInPlace(rocksdb::FileSystem& fs, const std::string& directory, const std::string& name);
 
 }  // namespace hyperloop::plugin

@@ -448,7 +448,9 @@ void FakeGroup::FailFetches(Status with) {
 }
 
 Status FakeGroup::MendLocal(const WholeFile& file, const std::string& bytes) {
-  return mend_local_(file, [&](const auto& sink) { return sink(bytes); });
+  return mend_local_(
+      file, [&](const auto& sink) { return sink(bytes); },
+      [&] { return ListedFiles().contains(file.name); });
 }
 
 void FakeGroup::SetExtents(uint64_t extents) {

@@ -100,7 +100,7 @@ class FakeGroup {
   std::vector<std::string> left_out_;
   std::map<WholeFile, std::string> replicas_hold_;
   Status fetch_failure_;
-  std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
+  MendWhole mend_local_;
   rnic::Media media_ = rnic::Media::kFile;
   std::set<FileId> finished_;
   std::function<Result<WholeFile>(const std::string&)> settle_;

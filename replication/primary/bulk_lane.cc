@@ -637,25 +637,34 @@ std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
   return holders;
 }
 
-// A file that is gone is not mended: RocksDB may have deleted it, and the list not changed yet.
+// A file that is gone is not mended, because RocksDB may have deleted it, and the list not changed
+// yet. But an opening goes on without an archived log that cannot be had then.
 Status BulkLane::Mend(const WholeFile& file) {
-  HL_ASSIGN_OR_RETURN(const bool sound, IsLocalSound(file));
-  if (sound) {
+  const Result<bool> sound = IsLocalSound(file);
+  const auto listed = [&] {
+    const std::lock_guard lock(mutex_);
+    return IsListedLocked(file);
+  };
+  const bool missing =
+      sound.status().code() == Code::kNotFound && BeforeArchived(file).has_value() && listed();
+  if (!sound.ok() && !missing) return sound.status();
+  if (sound.ok() && *sound) {
     NoteDamage(file, {});
     return {};
   }
   const Status mended = Bring(file);
   if (!mended.ok() && ends_) return mended;
-  const std::string text =
-      Text("the primary's own file ", file.name, " (", file.size, " B) is damaged");
+  const std::string text = Text("the primary's own file ", file.name, " (", file.size, " B) is ",
+                                missing ? "missing" : "damaged");
   const bool is_new = NoteDamage(file, mended);
   if (log_ != nullptr && (mended.ok() || is_new)) {
-    log_->Write(LogLevel::kError,
-                mended.ok() ? Text(text,
-                                   "; it was set aside, and a replica's sound bytes took its "
-                                   "place; whoever has it open reads the damaged one until "
-                                   "the database is opened again")
-                            : Text(text, ", and cannot be mended: ", mended.message()));
+    const char* const how =
+        missing ? "; it was brought from a replica"
+                : "; it was set aside, and a replica's sound bytes took its place; whoever has it "
+                  "open reads the damaged one until the database is opened again";
+    log_->Write(LogLevel::kError, mended.ok()
+                                      ? Text(text, how)
+                                      : Text(text, ", and cannot be mended: ", mended.message()));
   }
   return mended.ok() ? Status() : Corruption(Text(text, "; ", mended.message()));
 }
@@ -668,13 +677,17 @@ Status BulkLane::Bring(const WholeFile& file) {
   HeldFiles held(std::move(holders), std::chrono::nanoseconds::max(), options_.now);
   Status wrong;
   for (; tries > 0; --tries) {
-    const Status brought = options_.mend_local(file, [&](const HeldFiles::Sink& sink) -> Status {
-      HL_RETURN_IF_ERROR(held.Fetch(file, [&](std::span<const char> bytes) {
-        return ends_ ? Aborted("the lane ends") : sink(bytes);
-      }));
-      const std::lock_guard lock(mutex_);
-      return IsListedLocked(file) ? Status() : NotFound("it was dropped");
-    });
+    const Status brought = options_.mend_local(
+        file,
+        [&](const HeldFiles::Sink& sink) {
+          return held.Fetch(file, [&](std::span<const char> bytes) {
+            return ends_ ? Aborted("the lane ends") : sink(bytes);
+          });
+        },
+        [&] {
+          const std::lock_guard lock(mutex_);
+          return IsListedLocked(file);
+        });
     if (brought.code() == Code::kNotFound && !wrong.ok()) return wrong;  // of all holders
     if (brought.code() != Code::kCorruption) return brought;
     wrong = brought;

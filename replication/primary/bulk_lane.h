@@ -14,8 +14,9 @@
 // file that cannot be sent or dropped, because the local file is damaged for instance; it holds up
 // no other file, and is tried again after a pause when nothing else is to do. Bytes that are sent
 // once more are no progress. If the local file may be the cause, it is first read again and, where
-// it is damaged, mended with the bytes of a replica that holds it. The lane also reads all local
-// files again from time to time (LocalScrub), and mends those that are damaged.
+// it is damaged, mended with the bytes of a replica that holds it. So is an archived log that is
+// missing. The lane also reads all local files again from time to time (LocalScrub), and mends
+// those.
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -67,7 +68,7 @@ class BulkLane {
     std::chrono::milliseconds list_again{60'000};  // an idle lane asks so often what is held
     std::chrono::milliseconds scrub_tick{1000};    // between two calls of LocalScrub::Tick
     // As TakeRequest::mend_local; null: nothing is read again or mended.
-    std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
+    MendWhole mend_local = nullptr;
     // Is told how many local files wait to be mended, and the first of them, for people, each time
     // that it may have changed; empty: none. Must not call the lane. May be null.
     std::function<void(const std::string& damage)> tell_damage = nullptr;
@@ -204,8 +205,8 @@ class BulkLane {
   Status Send(Replica& replica, const Step& step);
   // Mends the local file if it was the cause of a refusal.
   Status Check(Replica& replica, const WholeFile& file);
-  // Makes the local file sound if it is damaged. An error: it is not, or cannot be read now.
-  // mend_mutex_ is held.
+  // Makes the local file sound if it is damaged, or an archived log that is missing. An error: it
+  // is not, or cannot be read now. mend_mutex_ is held.
   Status Mend(const WholeFile& file);
   // Has the bytes of a replica put in the place of the local file.
   Status Bring(const WholeFile& file);

@@ -326,12 +326,14 @@ class BulkLaneTest : public ::testing::Test {
   // Mends the local files in memory from now on.
   void UseMending() {
     lane_.reset();
-    mend_local_ = [this](const WholeFile& file, const FetchWhole& fetch) -> Status {
+    mend_local_ = [this](const WholeFile& file, const FetchWhole& fetch,
+                         const std::function<bool()>& listed) -> Status {
       std::string bytes;
       HL_RETURN_IF_ERROR(fetch([&](std::span<const char> piece) -> Status {
         bytes.append(piece.data(), piece.size());
         return {};
       }));
+      if (!listed()) return NotFound("it was dropped");
       const std::lock_guard lock(mutex_);
       local_[file.name] = bytes;
       read_failure_ = {};
@@ -342,7 +344,8 @@ class BulkLaneTest : public ::testing::Test {
   }
   std::string Local(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    return local_[name];
+    const auto found = local_.find(name);
+    return found == local_.end() ? "" : found->second;
   }
 
   std::string Damage() {
@@ -351,7 +354,7 @@ class BulkLaneTest : public ::testing::Test {
   }
 
   milliseconds list_again_ = seconds(3600), scrub_tick_ = seconds(3600);
-  std::function<Status(const WholeFile&, const FetchWhole&)> mend_local_;
+  MendWhole mend_local_;
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
@@ -604,6 +607,46 @@ TEST_F(BulkLaneTest, WhatNoReplicaHoldsSoundIsNotMended) {
   EXPECT_THAT(AwaitRefusal("no replica within reach"),
               StatusIs(Code::kUnavailable, AllOf(HasSubstr("000007.sst"), HasSubstr("damaged"))));
   EXPECT_EQ(Local("000007.sst"), "otherwise");
+}
+
+// An opening goes on without one that cannot be had then. Of three replicas one is away, so flushes
+// wait for the other two.
+TEST_F(BulkLaneTest, AnArchivedLogThatIsMissingHereIsBroughtAndSentSoThatFlushesGoOn) {
+  UseMending();
+  const WholeFile log = Make("archive/000004.log", "log bytes"), table = Make("000007.sst", "table");
+  List(log);
+  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(1));
+  Unlink(log.name);
+  AimAtTwo(/*of=*/3);
+  List(table);
+  ASSERT_OK(lane_->Await(kLongWait));
+  EXPECT_EQ(Local(log.name), "log bytes");
+  for (const auto& each : replicas_)
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(log, table));
+  EXPECT_EQ(Damage(), "");
+}
+
+TEST_F(BulkLaneTest, AMissingArchivedLogIsBroughtThoughEveryReplicaHoldsIt) {
+  scrub_tick_ = milliseconds(1);
+  UseMending();
+  List(Make("archive/000004.log", "log bytes"));
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
+  Unlink("archive/000004.log");
+  EXPECT_TRUE(test::Eventually([&] { return Local("archive/000004.log") == "log bytes"; }));
+}
+
+// RocksDB may have deleted it.
+TEST_F(BulkLaneTest, AMissingTableIsNotBrought) {
+  UseMending();
+  List(Make("000007.sst", "bytes"));
+  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(1));
+  Unlink("000007.sst");
+  AimAtTwo(/*of=*/3);
+  EXPECT_THAT(AwaitRefusal("no 000007.sst"),
+              StatusIs(Code::kUnavailable, HasSubstr("no 000007.sst")))
+      << "it was looked at again";
+  EXPECT_EQ(mends_, 0);
 }
 
 TEST_F(BulkLaneTest, DamagedLocalFilesAreToldUntilTheyAreSoundOrNotListed) {

@@ -42,7 +42,9 @@ uint64_t LocalScrub::ReadOn(uint64_t budget) {
   }
   const Reading whole = *std::exchange(reading_, std::nullopt);
   const bool sound = whole.at == whole.file.size && whole.checksum.value() == whole.file.checksum;
-  if (got.ok() ? !sound : got.status().code() == Code::kCorruption) uses_.mend(whole.file);
+  const Code code = got.status().code();
+  const bool damaged = got.ok() ? !sound : code == Code::kCorruption || code == Code::kNotFound;
+  if (damaged) uses_.mend(whole.file);
   return std::max<uint64_t>(length, 1);
 }
 

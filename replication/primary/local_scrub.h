@@ -3,8 +3,8 @@
 //
 // It has neither clock nor thread: Tick must be called about once a second, by one thread. A call
 // reads at most kBudget bytes. Each file that is listed is read again and compared with its
-// checksum. One that differs, or that the disk cannot read, is given to `mend`. One that cannot be
-// opened now, as when the process has too many files open, is looked at in the next pass.
+// checksum. One that differs, is gone, or that the disk cannot read, is given to `mend`. One that
+// cannot be opened now, as when the process has too many files open, is looked at in the next pass.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class LocalScrub {
     // As TakeRequest::read_local.
     std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
         read;
-    // The file is damaged, or was dropped meanwhile.
+    // The file is damaged or missing, or was dropped meanwhile.
     std::function<void(const WholeFile&)> mend;
   };
   explicit LocalScrub(Uses uses) : uses_(std::move(uses)) {}

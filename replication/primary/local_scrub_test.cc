@@ -42,23 +42,22 @@ class LocalScrubTest : public testing::Test {
                      [this](const WholeFile& file) { mended_.push_back(file); }}};
 };
 
-TEST_F(LocalScrubTest, OnlyDamagedFilesAreMended) {
+TEST_F(LocalScrubTest, OnlyFilesThatAreDamagedOrGoneAreMended) {
   Make("a", "sound");
   Make("empty", "");
   Make("large", std::string(3 * LocalScrub::kBudget + 1, 'x'));
   const WholeFile rotten = Make("rotten", std::string(2u << 20, 'y')), cut = Make("cut", "bytes"),
-                  unread = Make("unread", "bytes");
+                  unread = Make("unread", "bytes"), gone = Make("gone", "bytes");
   Make("unopened", "bytes");
-  Make("dropped", "bytes");
-  local_.erase("dropped");
   Pass();
   EXPECT_THAT(mended_, IsEmpty());
   local_["rotten"][1u << 20] = 'z';
   local_["cut"] = "byt";
+  local_.erase("gone");
   broken_ = "unread";
   closed_ = "unopened";
   Pass();
-  EXPECT_THAT(mended_, testing::UnorderedElementsAre(rotten, cut, unread));
+  EXPECT_THAT(mended_, testing::UnorderedElementsAre(rotten, cut, unread, gone));
 }
 
 TEST_F(LocalScrubTest, ItRestsBetweenPassesAndReadsAFewBytesAtATime) {

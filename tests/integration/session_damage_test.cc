@@ -288,7 +288,7 @@ TEST_F(SessionDamageTest, ALocalFileThatIsFoundDamagedDuringCloseIsTold) {
     return uint64_t{
         kDamaged.substr(std::min<uint64_t>(offset, kDamaged.size())).copy(out.data(), out.size())};
   };
-  request.mend_local = [](const WholeFile&, const FetchWhole&) { return Status(); };
+  request.mend_local = [](const auto&, const auto&, const auto&) { return Status(); };
   auto store = Opened(options);
   ASSERT_NE(store, nullptr);
   TakeResult result;

@@ -103,6 +103,10 @@ class GroupFiles {
 
 // Gives `sink` the bytes of a whole file in order. kCorruption: they were not the file's.
 using FetchWhole = std::function<Status(const std::function<Status(std::span<const char>)>& sink)>;
+// Puts the bytes that `fetch` gives in the place of a file. `listed`: whether the group lists the
+// file still; to be asked once nobody else can delete or rename it before it is in its place.
+using MendWhole = std::function<Status(const WholeFile& file, const FetchWhole& fetch,
+                                       const std::function<bool()>& listed)>;
 
 struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
@@ -121,10 +125,10 @@ struct TakeRequest {
   // file is shipped.
   std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
       read_local = nullptr;
-  // Puts the bytes that `fetch` gives in the place of a listed file of the directory that is
-  // damaged, and sets aside what was there. Called as read_local is, for one file at a time. Null:
-  // nothing is mended.
-  std::function<Status(const WholeFile& file, const FetchWhole& fetch)> mend_local = nullptr;
+  // Mends a listed file of the directory that is damaged, and sets aside what was there. An
+  // archived log (BeforeArchived) may also be missing there. Called as read_local is, for one file
+  // at a time. Null: nothing is mended.
+  MendWhole mend_local = nullptr;
   // Makes the bytes and the name of a finished log-lane file of the directory durable, and says
   // what the file holds. Called by a thread of the store until Close returns. Null: no file leaves
   // the region (Store::Finish).
