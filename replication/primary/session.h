@@ -135,12 +135,16 @@ class Session {
   using OwnJudge = std::function<Result<bool>(std::span<const std::byte> own)>;
   using Views = std::function<Result<std::unique_ptr<NodeView>>(size_t member)>;
   Result<std::unique_ptr<Pool>> JudgeOwnPool(const OwnJudge& judge);
-  // Both set stands_in_for_.
+  // Both set stands_in_for_, if the own pool stands in.
   Result<std::unique_ptr<Pool>> JudgeOwnBeside(const TakePlan& plan, const BestLog& best);
   Result<std::unique_ptr<Pool>> JudgeOwnInstead(const TakePlan& plan, const Status& refused,
                                                 const std::vector<MemberContent>& members,
                                                 const Views& views,
                                                 const std::vector<MemberLook>& looks);
+  using ContentCheck = std::function<Status(std::span<const std::byte> region)>;
+  Status JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
+                             const Views& views, const std::vector<MemberLook>& looks,
+                             const ContentCheck& check_joiners);
   Status DamageOrRival(Status judged, const std::vector<MemberLook>& looks);
   Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
                                              const std::vector<MemberLook>& looks);

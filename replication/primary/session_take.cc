@@ -162,13 +162,8 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   if (!chosen.ok()) {
     const Result<std::unique_ptr<Pool>> own =
         JudgeOwnInstead(plan, chosen.status(), members, view_of, looks);
-    // Perhaps only a joiner proves what no log has.
-    if (const Result<Choice> best = ChooseMember(WithoutProofOfJoiners(members), plan.unserved);
-        own.status().code() == Code::kCorruption && best.ok()) {
-      HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(best->index));
-      HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-      HL_RETURN_IF_ERROR(check_joiners(image.bytes()));
-    }
+    if (own.status().code() == Code::kCorruption && !plan.joiners.empty())
+      HL_RETURN_IF_ERROR(JudgeWithoutJoiners(plan, members, view_of, looks, check_joiners));
     HL_RETURN_IF_ERROR(own.status());
     HL_RETURN_IF_ERROR(check_joiners((*own)->region()));
     times_.Begin("judging");
@@ -199,6 +194,24 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.equal, fetch}));
   times_.Begin("judging");
   return JudgeContent(request, plan, image.bytes());
+}
+
+// Neither a log nor the own pool will do. Perhaps only a joiner proves what they lack: then one of
+// them would do without it, and `check_joiners` refuses it by name.
+Status Session::JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
+                                    const Views& views, const std::vector<MemberLook>& looks,
+                                    const ContentCheck& check_joiners) {
+  const std::vector<MemberContent> others = WithoutProofOfJoiners(members);
+  const Result<Choice> best = ChooseMember(others, plan.unserved);
+  if (best.ok()) {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, views(best->index));
+    HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+    return check_joiners(image.bytes());
+  }
+  const Result<std::unique_ptr<Pool>> own =
+      JudgeOwnInstead(plan, best.status(), others, views, looks);
+  if (own.ok()) return check_joiners((*own)->region());
+  return own.status().code() == Code::kCorruption ? Status() : own.status();
 }
 
 Result<std::vector<MemberContent>> Session::ExamineAll() {

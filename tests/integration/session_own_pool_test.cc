@@ -14,15 +14,16 @@ class SessionOwnPoolTest : public SessionFixture {
   using Image = std::vector<std::byte>;
 
   std::vector<Image> Images() const {
-    std::vector<Image> images;
-    for (const auto& each : replicas_)
-      images.emplace_back(each->region().begin(), each->region().end());
+    std::vector<Image> images(replicas_.size());
+    for (size_t i = 0; i < images.size(); ++i)
+      if (replicas_[i] != nullptr)
+        images[i].assign(replicas_[i]->region().begin(), replicas_[i]->region().end());
     return images;
   }
-  // The replicas' regions become what they were; their promises stay.
+  // The regions of the replicas that ran become what they were; their promises stay.
   void GoBackTo(const std::vector<Image>& images) {
     for (size_t i = 0; i < images.size(); ++i)
-      std::ranges::copy(images[i], replicas_[i]->region().begin());
+      if (!images[i].empty()) std::ranges::copy(images[i], replicas_[i]->region().begin());
   }
   // A primary that serves "one", then "two" and "three", and is gone; the replicas' regions went
   // back to "one".
@@ -196,6 +197,56 @@ TEST_F(SessionOwnPoolTest, SoItIsForOneReplica) {
   replicas_.resize(1);
   const std::string all = LoseMuch(200);
   ExpectRepeatedAfterAnyCut(all, 2);
+}
+
+// Replica 1 was left out, and proves more than the primary's pool: all others went back twice, the
+// pool with them the first time. So it is refused by name, and the opening goes on without it.
+TEST_F(SessionOwnPoolTest, AJoinerThatProvesMoreIsNamedWhereverTheTakingWasCut) {
+  without_some_ = true;
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  const std::string before = folder_ + "/before", kept = folder_ + "/kept",
+                    more = folder_ + "/more";
+  KeepPools(before);
+  auto store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  for (int i = 0; i < 100; ++i) ASSERT_OK(AppendDurably(*store, file_, "given up"));
+  ASSERT_OK(store->Close());
+  store.reset();
+  Stop(1);
+  std::filesystem::copy_file(folder_ + "/r1", more);
+  StartAgain(1);
+  PutBackPools(before);
+  Stop(1);
+  std::filesystem::rename(more, folder_ + "/r1");
+  store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  const std::vector<Image> lost = Images();
+  for (int i = 0; i < 20; ++i)
+    ASSERT_OK(AppendDurably(*store, file_, std::string(2048, static_cast<char>('a' + i))));
+  const std::string all = Content(*store);
+  ASSERT_OK(store->Close());
+  store.reset();
+  GoBackTo(lost);
+  StartAgain(1);
+  KeepPools(kept);
+  bool cuts = true;
+  for (int cut = 0; cuts; ++cut) {
+    ASSERT_LT(cut, 200);
+    SCOPED_TRACE(cut);
+    PutBackPools(kept);
+    cuts = TakeCutAtWrite(cut, 2);
+    without_some_ = false;
+    EXPECT_THAT(UnchangedRefusal(),
+                StatusIs(Code::kInvalidArgument,
+                         AllOf(HasSubstr("replica " + AddressOf(1) + " proves that"),
+                               HasSubstr("So it is not overwritten"))));
+    without_some_ = true;
+    store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    EXPECT_TRUE(Content(*store) == all);
+    ASSERT_OK(store->Close());
+    store.reset();
+  }
 }
 
 TEST_F(SessionOwnPoolTest, LogsThatAreDamagedAtAllReplicasComeFromThePrimarysPool) {
