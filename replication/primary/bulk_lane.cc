@@ -7,7 +7,6 @@
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
 #include "pool/file_store.h"
-#include "primary/held_files.h"
 
 namespace hyperloop {
 namespace {
@@ -57,28 +56,23 @@ bool IsOfFile(Code code) {
 
 BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
                    std::shared_ptr<Log> log)
-    : read_local_(std::move(read_local)),
-      options_(std::move(options)),
-      log_(std::move(log)),
-      scrub_({[this] {
-                const std::lock_guard lock(mutex_);
-                return ListedLocked();
-              },
-              read_local_,
-              [this](const WholeFile& file) {
-                const std::lock_guard one(mend_mutex_);
-                Mend(file).IgnoreError();
-              }}) {
+    : read_local_(std::move(read_local)), options_(std::move(options)), log_(std::move(log)) {
   for (std::string& name : names) Add(std::move(name));
   if (options_.mend_local == nullptr) return;
-  scrubber_ = std::make_unique<PeriodicThread>(
-      "hl-scrub",
-      [this, yields = false]() mutable {
-        if (!std::exchange(yields, true)) YieldToOtherThreads();
-        scrub_.Tick();
-        return options_.scrub_tick;
-      },
-      options_.avoid_cpu);
+  mender_ = std::make_unique<LocalMender>(
+      LocalMender::Uses{[this] {
+                          const std::lock_guard lock(mutex_);
+                          return ListedLocked();
+                        },
+                        [this](const WholeFile& file) {
+                          const std::lock_guard lock(mutex_);
+                          return IsListedLocked(file);
+                        },
+                        [this](const WholeFile& file) { return HoldersOf(file); }},
+      read_local_,
+      LocalMender::Options{options_.piece, options_.avoid_cpu, options_.scrub_tick,
+                           options_.mend_local, options_.tell_damage, options_.now},
+      log_);
 }
 
 void BulkLane::Add(std::string name) {
@@ -99,11 +93,10 @@ size_t BulkLane::size() const {
 }
 
 BulkLane::~BulkLane() {
-  ends_ = true;
-  if (scrubber_ != nullptr) scrubber_->RequestStop();
+  if (mender_ != nullptr) mender_->RequestStop();
   for (const auto& replica : replicas_) replica->thread->RequestStop();
   for (const auto& replica : replicas_) replica->thread.reset();
-  scrubber_.reset();
+  mender_.reset();
 }
 
 void BulkLane::WakeAll() {
@@ -137,9 +130,9 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) listed[file.name] = file;
     if (listed == listed_) return;
     listed_ = std::move(listed);
-    ForgetDamageLocked();
     for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
+  if (mender_ != nullptr) mender_->ForgetUnwanted();
   moved_.notify_all();
   WakeAll();
 }
@@ -151,9 +144,9 @@ void BulkLane::SetLeaving(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) leaving[file.name] = file;
     if (leaving == leaving_) return;
     leaving_ = std::move(leaving);
-    ForgetDamageLocked();
     for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
+  if (mender_ != nullptr) mender_->ForgetUnwanted();
   moved_.notify_all();
   WakeAll();
 }
@@ -612,20 +605,7 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
                                     "; going on with the other files, and trying this one again"));
 }
 
-Result<bool> BulkLane::IsLocalSound(const WholeFile& file) const {
-  std::vector<char> buffer(options_.piece);
-  FileChecksum checksum;
-  uint64_t at = 0;
-  while (true) {
-    const Result<uint64_t> got = read_local_(file.name, at, buffer);
-    if (ends_) return Aborted("the lane ends");
-    if (!got.ok())
-      return got.status().code() == Code::kCorruption ? false : Result<bool>(got.status());
-    if (*got == 0) return at == file.size && checksum.value() == file.checksum;
-    checksum.Add(std::span(buffer).first(*got));
-    at += *got;
-  }
-}
+size_t BulkLane::damaged() const { return mender_ == nullptr ? 0 : mender_->damaged(); }
 
 std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
   const std::lock_guard lock(mutex_);
@@ -635,92 +615,6 @@ std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
       holders.push_back(replica->connect);
   }
   return holders;
-}
-
-// A file that is gone is not mended, because RocksDB may have deleted it, and the list not changed
-// yet. But an opening goes on without an archived log that cannot be had then.
-Status BulkLane::Mend(const WholeFile& file) {
-  const Result<bool> sound = IsLocalSound(file);
-  const auto listed = [&] {
-    const std::lock_guard lock(mutex_);
-    return IsListedLocked(file);
-  };
-  const bool missing =
-      sound.status().code() == Code::kNotFound && BeforeArchived(file).has_value() && listed();
-  if (!sound.ok() && !missing) return sound.status();
-  if (sound.ok() && *sound) {
-    NoteDamage(file, {});
-    return {};
-  }
-  const Status mended = Bring(file);
-  if (!mended.ok() && ends_) return mended;
-  const std::string text = Text("the primary's own file ", file.name, " (", file.size, " B) is ",
-                                missing ? "missing" : "damaged");
-  const bool is_new = NoteDamage(file, mended);
-  if (log_ != nullptr && (mended.ok() || is_new)) {
-    const char* const how =
-        missing ? "; it was brought from a replica"
-                : "; it was set aside, and a replica's sound bytes took its place; whoever has it "
-                  "open reads the damaged one until the database is opened again";
-    log_->Write(LogLevel::kError, mended.ok()
-                                      ? Text(text, how)
-                                      : Text(text, ", and cannot be mended: ", mended.message()));
-  }
-  return mended.ok() ? Status() : Corruption(Text(text, "; ", mended.message()));
-}
-
-Status BulkLane::Bring(const WholeFile& file) {
-  std::vector<BulkConnect> holders = HoldersOf(file);
-  // One time more, because several may give parts of wrong bytes together (HeldFiles::Fetch).
-  size_t tries = holders.size() + 1;
-  if (holders.empty()) return NotFound("no replica within reach holds it");
-  HeldFiles held(std::move(holders), std::chrono::nanoseconds::max(), options_.now);
-  Status wrong;
-  for (; tries > 0; --tries) {
-    const Status brought = options_.mend_local(
-        file,
-        [&](const HeldFiles::Sink& sink) {
-          return held.Fetch(file, [&](std::span<const char> bytes) {
-            return ends_ ? Aborted("the lane ends") : sink(bytes);
-          });
-        },
-        [&] {
-          const std::lock_guard lock(mutex_);
-          return IsListedLocked(file);
-        });
-    if (brought.code() == Code::kNotFound && !wrong.ok()) return wrong;  // of all holders
-    if (brought.code() != Code::kCorruption) return brought;
-    wrong = brought;
-  }
-  return wrong;
-}
-
-bool BulkLane::NoteDamage(const WholeFile& file, const Status& why) {
-  const std::lock_guard lock(mutex_);
-  const bool waits = !why.ok() && IsListedLocked(file);
-  const bool is_new =
-      waits ? damaged_.insert_or_assign(file, why.message()).second : damaged_.erase(file) != 0;
-  if (waits || is_new) TellDamageLocked();
-  return is_new;
-}
-
-void BulkLane::ForgetDamageLocked() {
-  if (std::erase_if(damaged_, [&](const auto& each) { return !IsListedLocked(each.first); }) != 0)
-    TellDamageLocked();
-}
-
-void BulkLane::TellDamageLocked() const {
-  if (options_.tell_damage == nullptr) return;
-  if (damaged_.empty()) return options_.tell_damage("");
-  const auto& [file, why] = *damaged_.begin();
-  options_.tell_damage(
-      Text("files of the primary that are damaged and wait to be mended: ", damaged_.size(),
-           "; the first is ", file.name, " (", file.size, " B): ", why));
-}
-
-size_t BulkLane::damaged() const {
-  const std::lock_guard lock(mutex_);
-  return damaged_.size();
 }
 
 Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& step) {
@@ -745,11 +639,10 @@ Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& 
 
 // While another file is checked, this one is sent unchecked rather than held up.
 Status BulkLane::Check(Replica& replica, const WholeFile& file) {
-  const std::unique_lock one(mend_mutex_, std::try_to_lock);
-  if (!one.owns_lock()) return {};
-  const Status sound = Mend(file);
-  replica.local_fault = !sound.ok();
-  if (!sound.ok()) return sound;
+  const std::optional<Status> sound = mender_->TryMend(file);
+  if (!sound.has_value()) return {};
+  replica.local_fault = !sound->ok();
+  HL_RETURN_IF_ERROR(*sound);
   const std::lock_guard lock(mutex_);
   const auto refused = replica.refused.find(file);
   if (refused == replica.refused.end()) return {};
@@ -760,7 +653,7 @@ Status BulkLane::Check(Replica& replica, const WholeFile& file) {
 
 Status BulkLane::Send(Replica& replica, const Step& step) {
   const WholeFile& file = step.file;
-  if (step.suspect && options_.mend_local != nullptr) HL_RETURN_IF_ERROR(Check(replica, file));
+  if (step.suspect && mender_ != nullptr) HL_RETURN_IF_ERROR(Check(replica, file));
   const Result<std::span<const char>> read = ReadPiece(replica, step);
   replica.local_fault = !read.ok();
   HL_RETURN_IF_ERROR(read.status());

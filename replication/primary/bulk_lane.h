@@ -13,10 +13,7 @@
 // A replica that cannot be reached, or has no room, is tried again until the lane ends. So is a
 // file that cannot be sent or dropped, because the local file is damaged for instance; it holds up
 // no other file, and is tried again after a pause when nothing else is to do. Bytes that are sent
-// once more are no progress. If the local file may be the cause, it is first read again and, where
-// it is damaged, mended with the bytes of a replica that holds it. So is an archived log that is
-// missing. The lane also reads all local files again from time to time (LocalScrub), and mends
-// those.
+// once more are no progress. If the local file may be the cause, it is first mended (LocalMender).
 //
 // A replica counts if it is known to hold what the others hold, or to lack only what was listed
 // meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
@@ -32,7 +29,6 @@
 // thread safe.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -51,7 +47,7 @@
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/whole_file.h"
 #include "primary/bulk_target.h"
-#include "primary/local_scrub.h"
+#include "primary/local_mender.h"
 #include "primary/periodic_thread.h"
 #include "primary/transfer_pace.h"
 
@@ -59,18 +55,14 @@ namespace hyperloop {
 
 class BulkLane {
  public:
-  // As TakeRequest::read_local.
-  using ReadLocal = std::function<Result<uint64_t>(const std::string& name, uint64_t offset,
-                                                   std::span<char> out)>;
+  using ReadLocal = LocalMender::ReadLocal;
   struct Options {
     size_t piece = 256u << 10;                     // the most bytes that are sent at once
     int avoid_cpu = -1;                            // as in PeriodicThread
     std::chrono::milliseconds list_again{60'000};  // an idle lane asks so often what is held
-    std::chrono::milliseconds scrub_tick{1000};    // between two calls of LocalScrub::Tick
-    // As TakeRequest::mend_local; null: nothing is read again or mended.
+    // As LocalMender's. Without mend_local nothing is read again or mended.
+    std::chrono::milliseconds scrub_tick{1000};
     MendWhole mend_local = nullptr;
-    // Is told how many local files wait to be mended, and the first of them, for people, each time
-    // that it may have changed; empty: none. Must not call the lane. May be null.
     std::function<void(const std::string& damage)> tell_damage = nullptr;
     // By which replicas are slow.
     std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
@@ -119,8 +111,7 @@ class BulkLane {
   uint64_t interrupts() const;  // how often Interrupt was called
   // Whether fewer than half of `of` replicas count and have said what they hold.
   bool FewCount(size_t of) const;
-  // How many local files are known to be damaged, and could not be mended.
-  size_t damaged() const;
+  size_t damaged() const;  // as LocalMender's
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -203,19 +194,8 @@ class BulkLane {
   void ListAgain(Replica& replica);
   static void NoteLocked(Replica& replica, const std::vector<StoredFile>& files);
   Status Send(Replica& replica, const Step& step);
-  // Mends the local file if it was the cause of a refusal.
+  // Mends the local file, which may be the cause of a refusal.
   Status Check(Replica& replica, const WholeFile& file);
-  // Makes the local file sound if it is damaged, or an archived log that is missing. An error: it
-  // is not, or cannot be read now. mend_mutex_ is held.
-  Status Mend(const WholeFile& file);
-  // Has the bytes of a replica put in the place of the local file.
-  Status Bring(const WholeFile& file);
-  // Notes whether the local file waits to be mended; ok: it does not. Returns whether that is new.
-  bool NoteDamage(const WholeFile& file, const Status& why);
-  // Forgets damage of files that are neither listed nor leaving any more.
-  void ForgetDamageLocked();
-  void TellDamageLocked() const;
-  Result<bool> IsLocalSound(const WholeFile& file) const;
   // How to reach the replicas that are known to hold the file.
   std::vector<BulkConnect> HoldersOf(const WholeFile& file);
   // Reads the local bytes that are sent next. Fewer than asked for: the file is not listed any
@@ -258,17 +238,13 @@ class BulkLane {
   std::condition_variable moved_;
   std::map<std::string, WholeFile> listed_;
   std::map<std::string, WholeFile> leaving_;
-  std::map<WholeFile, std::string> damaged_;  // listed local files that wait to be mended, and why
-  std::vector<WholeFile> first_;              // what was listed at the first SetTargets
+  std::vector<WholeFile> first_;  // what was listed at the first SetTargets
   uint64_t generation_ = 0;
   size_t of_ = 0;  // how many replicas the group has
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
 
-  std::atomic<bool> ends_{false};  // no more local files are checked or mended
-  std::mutex mend_mutex_;          // held while a file is checked and mended; locked before mutex_
-  LocalScrub scrub_;               // used by scrubber_ only
-  std::unique_ptr<PeriodicThread> scrubber_;  // null: nothing is mended
+  std::unique_ptr<LocalMender> mender_;  // null: nothing is mended; not called under mutex_
 };
 
 }  // namespace hyperloop

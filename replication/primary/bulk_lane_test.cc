@@ -1,22 +1,12 @@
-// Tests the bulk lane over the stores that replicas have, with connections that may fail.
+// Tests what the bulk lane sends to replicas, and for whom it waits.
 #include "primary/bulk_lane.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <condition_variable>
-#include <filesystem>
-#include <mutex>
-#include <string_view>
+#include <thread>
 
-#include "pool/file_store.h"
-#include "support/eventually.h"
-#include "support/must.h"
-#include "support/status_matchers.h"
+#include "primary/bulk_lane_fixture.h"
 
-namespace hyperloop {
+namespace hyperloop::test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -24,348 +14,7 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr seconds kLongWait{30};  // longer than any of it takes
-
-// A replica's store, whose calls fail or wait as the test says.
-class FakeReplica {
- public:
-  explicit FakeReplica(std::string directory) : directory_(std::move(directory)) {}
-
-  BulkConnect connect() {
-    return [this]() -> Result<std::unique_ptr<BulkTarget>> {
-      HL_RETURN_IF_ERROR(Next());
-      std::unique_ptr<FileStore> store = Must(FileStore::Open(directory_));
-      return std::unique_ptr<BulkTarget>(new Target(*this, std::move(store)));
-    };
-  }
-  // Every call fails with `with` from now on. Ok: no call fails.
-  void Fail(Status with) {
-    const std::lock_guard lock(mutex_);
-    failure_ = std::move(with);
-  }
-  // Every Put fails with `with` from now on.
-  void FailPuts(Status with) {
-    const std::lock_guard lock(mutex_);
-    put_failure_ = std::move(with);
-  }
-  // Each Put takes one byte from now on, and calls `each`.
-  void Drip(std::function<void()> each) {
-    const std::lock_guard lock(mutex_);
-    drip_ = std::move(each);
-  }
-  // The bytes that end a file are refused from now on, and what arrived of it is dropped.
-  void RefuseEnds() { refuses_ends_ = true; }
-  // Each Put takes no byte from now on, and says so.
-  void TakeNothing() { takes_nothing_ = true; }
-  // Each Get gives at most so many bytes from now on, and calls `each`.
-  void SlowGets(size_t most, std::function<void()> each) {
-    const std::lock_guard lock(mutex_);
-    most_of_get_ = most;
-    each_get_ = std::move(each);
-  }
-  // Each Get gives wrong bytes from now on.
-  void RotGets() { rots_gets_ = true; }
-  // Every Drop fails with `with` from now on.
-  void FailDrops(Status with) {
-    const std::lock_guard lock(mutex_);
-    drop_failure_ = std::move(with);
-  }
-  // The calls from the n-th on wait until Go.
-  void StopAt(int n) {
-    const std::lock_guard lock(mutex_);
-    calls_left_ = n;
-  }
-  void Go() {
-    {
-      const std::lock_guard lock(mutex_);
-      calls_left_ = -1;
-    }
-    go_.notify_all();
-  }
-  void AwaitStopped() {
-    std::unique_lock lock(mutex_);
-    go_.wait(lock, [this] { return stopped_; });
-  }
-  std::vector<WholeFile> Finished() const {
-    std::vector<WholeFile> files;
-    for (const auto& each : Must(Must(FileStore::Open(directory_))->List()))
-      if (each.finished) files.push_back(each.file);
-    return files;
-  }
-  uint64_t bytes() const { return bytes_; }
-  int puts() const { return puts_; }  // calls
-  // Finds a file damaged.
-  void SetAside(const WholeFile& file) const {
-    Must(Must(FileStore::Open(directory_))->SetAside(file));
-  }
-
- private:
-  class Target final : public BulkTarget {
-   public:
-    Target(FakeReplica& replica, std::unique_ptr<FileStore> store)
-        : replica_(replica), store_(std::move(store)) {}
-    Result<std::vector<StoredFile>> List() override {
-      HL_RETURN_IF_ERROR(replica_.Next());
-      std::vector<StoredFile> files;
-      for (const auto& each : Must(store_->List()))
-        files.push_back({each.file, each.received, each.finished});
-      return files;
-    }
-    Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
-                         std::span<const char> bytes) override {
-      HL_RETURN_IF_ERROR(replica_.Next());
-      ++replica_.puts_;
-      HL_RETURN_IF_ERROR(replica_.PutFailure());
-      if (replica_.refuses_ends_ && offset + bytes.size() == file.size) {
-        Must(store_->Remove(file));
-        return Corruption("the bytes that arrived are not those listed");
-      }
-      if (replica_.takes_nothing_) return uint64_t{0};
-      if (replica_.Drips()) bytes = bytes.first(std::min<size_t>(bytes.size(), 1));
-      replica_.bytes_ += bytes.size();
-      return store_->Write(file, offset, std::as_bytes(bytes));
-    }
-    Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
-      HL_RETURN_IF_ERROR(replica_.Next());
-      out = out.first(std::min(out.size(), replica_.MostOfGet()));
-      const Result<uint64_t> got = store_->Read(file, offset, std::as_writable_bytes(out));
-      if (got.ok() && replica_.rots_gets_) std::ranges::fill(out.first(*got), '?');
-      return got;
-    }
-    Status Drop(const WholeFile& file) override {
-      HL_RETURN_IF_ERROR(replica_.Next());
-      HL_RETURN_IF_ERROR(replica_.DropFailure());
-      return store_->Remove(file);
-    }
-
-   private:
-    FakeReplica& replica_;
-    const std::unique_ptr<FileStore> store_;
-  };
-
-  Status PutFailure() {
-    const std::lock_guard lock(mutex_);
-    return put_failure_;
-  }
-  bool Drips() {
-    const std::lock_guard lock(mutex_);
-    if (drip_ == nullptr) return false;
-    drip_();
-    return true;
-  }
-  size_t MostOfGet() {
-    const std::lock_guard lock(mutex_);
-    if (each_get_ != nullptr) each_get_();
-    return most_of_get_;
-  }
-  Status DropFailure() {
-    const std::lock_guard lock(mutex_);
-    return drop_failure_;
-  }
-  Status Next() {
-    std::unique_lock lock(mutex_);
-    if (calls_left_ > 0) --calls_left_;
-    stopped_ = calls_left_ == 0;
-    if (stopped_) go_.notify_all();
-    go_.wait(lock, [this] { return calls_left_ != 0; });
-    stopped_ = false;
-    return failure_;
-  }
-
-  const std::string directory_;
-  std::atomic<uint64_t> bytes_{0};
-  std::atomic<int> puts_{0};
-  std::atomic<bool> refuses_ends_{false}, takes_nothing_{false}, rots_gets_{false};
-  std::mutex mutex_;
-  std::condition_variable go_;
-  int calls_left_ = -1;
-  bool stopped_ = false;
-  std::function<void()> drip_, each_get_;
-  size_t most_of_get_ = SIZE_MAX;
-  Status failure_, put_failure_, drop_failure_;
-};
-
-class BulkLaneTest : public ::testing::Test {
- protected:
-  static constexpr size_t kPiece = 4;
-
-  BulkLaneTest() {
-    std::string pattern = testing::TempDir() + "/hyperloop-bulk-XXXXXX";
-    base_ = mkdtemp(pattern.data());
-    Use(2);
-  }
-  ~BulkLaneTest() override {
-    for (const auto& each : replicas_) each->Go();
-    lane_.reset();
-    std::filesystem::remove_all(base_);
-  }
-
-  // The error of a wait for the files, once it gives this reason, or that of 30 s later.
-  Status AwaitRefusal(std::string_view reason) {
-    const auto until = std::chrono::steady_clock::now() + kLongWait;
-    Status refused;
-    do {
-      refused = lane_->Await(milliseconds(1));
-    } while (!refused.ok() && refused.message().find(reason) == std::string::npos &&
-             std::chrono::steady_clock::now() < until);
-    return refused;
-  }
-  static std::string NameOf(size_t i) { return "replica" + std::to_string(i); }
-  // Begins a lane to so many replicas.
-  void Use(size_t count) {
-    while (replicas_.size() < count)
-      replicas_.push_back(std::make_unique<FakeReplica>(base_ + "/" + NameOf(replicas_.size())));
-    Begin();
-  }
-  void Begin() {
-    std::vector<std::string> names;
-    for (size_t i = 0; i < replicas_.size(); ++i) names.push_back(NameOf(i));
-    lane_ = std::make_unique<BulkLane>(
-        std::move(names),
-        [this](const std::string& name, uint64_t offset, std::span<char> out) {
-          return ReadLocal(name, offset, out);
-        },
-        BulkLane::Options{.piece = kPiece,
-                          .list_again = list_again_,
-                          .scrub_tick = scrub_tick_,
-                          .mend_local = mend_local_,
-                          .tell_damage =
-                              [this](const std::string& damage) {
-                                const std::lock_guard lock(mutex_);
-                                damage_ = damage;
-                              },
-                          .now = [this] { return Now(); }},
-        nullptr);
-  }
-  std::chrono::steady_clock::time_point Now() const {
-    return std::chrono::steady_clock::time_point(seconds(seconds_));
-  }
-  void Aim() {
-    std::vector<BulkLane::Target> targets;
-    for (const auto& each : replicas_) targets.push_back({each->connect()});
-    lane_->SetTargets(std::move(targets), replicas_.size());
-  }
-  // The group has `of` replicas, of which the first counts and the second catches up.
-  void AimAtTwo(size_t of) {
-    std::vector<BulkLane::Target> targets(replicas_.size());
-    targets[0] = {replicas_[0]->connect()};
-    targets[1] = {replicas_[1]->connect(), true};
-    lane_->SetTargets(std::move(targets), of);
-  }
-  // Every local read fails with `with` from now on.
-  void FailReads(Status with) {
-    const std::lock_guard lock(mutex_);
-    read_failure_ = std::move(with);
-  }
-  // Ends the lane once only the first `count` replicas hold what is listed, and begins another one,
-  // as the next opening does.
-  void BeginAnewWithHolders(size_t count) {
-    std::vector<BulkLane::Target> targets(replicas_.size());
-    for (size_t i = 0; i < count; ++i) targets[i].connect = replicas_[i]->connect();
-    lane_->SetTargets(std::move(targets), replicas_.size());
-    ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-    lane_.reset();
-    Begin();
-    SetListed();
-  }
-  // The replica begins no file before Go. Returns when it has told what it holds.
-  void StopPuts(std::span<const size_t> indices) {
-    constexpr int kFirstPut = 3;  // connecting and the list come first
-    for (const size_t i : indices) replicas_[i]->StopAt(kFirstPut);
-    Aim();
-    for (const size_t i : indices) replicas_[i]->AwaitStopped();
-  }
-  // Makes a local file. The caller lists it.
-  WholeFile Make(const std::string& name, const std::string& content) {
-    FileChecksum checksum;
-    checksum.Add(content);
-    const std::lock_guard lock(mutex_);
-    local_[name] = content;
-    return {name, content.size(), checksum.value()};
-  }
-  void List(const WholeFile& file) {
-    listed_[file.name] = file;
-    SetListed();
-  }
-  void Remove(const std::string& name) {
-    listed_.erase(name);
-    SetListed();
-  }
-  void SetListed() {
-    std::vector<WholeFile> files;
-    for (const auto& [name, file] : listed_) files.push_back(file);
-    lane_->Set(files);
-  }
-  void Unlink(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    local_.erase(name);
-  }
-  Result<uint64_t> ReadLocal(const std::string& name, uint64_t offset, std::span<char> out) {
-    const std::lock_guard lock(mutex_);
-    if (offset > 0) ++later_reads_;
-    if (!read_failure_.ok()) {
-      ++failed_reads_;
-      return read_failure_;
-    }
-    if (name == endless_ && offset >= 2 * kPiece &&
-        std::chrono::steady_clock::now() < endless_until_) {
-      std::ranges::fill(out, 'x');
-      return uint64_t{out.size()};
-    }
-    const auto found = local_.find(name);
-    if (found == local_.end()) return NotFound("no " + name);
-    const std::string_view rest =
-        std::string_view(found->second)
-            .substr(std::min<uint64_t>(offset,
-                                       found->second.size()));  // past the end: no bytes
-    return uint64_t{rest.copy(out.data(), out.size())};
-  }
-
-  std::string base_;
-  std::atomic<int> seconds_{0};  // of the clock by which replicas are slow
-  // Mends the local files in memory from now on.
-  void UseMending() {
-    lane_.reset();
-    mend_local_ = [this](const WholeFile& file, const FetchWhole& fetch,
-                         const std::function<bool()>& listed) -> Status {
-      std::string bytes;
-      HL_RETURN_IF_ERROR(fetch([&](std::span<const char> piece) -> Status {
-        bytes.append(piece.data(), piece.size());
-        return {};
-      }));
-      if (!listed()) return NotFound("it was dropped");
-      const std::lock_guard lock(mutex_);
-      local_[file.name] = bytes;
-      read_failure_ = {};
-      ++mends_;
-      return {};
-    };
-    Begin();
-  }
-  std::string Local(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    const auto found = local_.find(name);
-    return found == local_.end() ? "" : found->second;
-  }
-
-  std::string Damage() {
-    const std::lock_guard lock(mutex_);
-    return damage_;
-  }
-
-  milliseconds list_again_ = seconds(3600), scrub_tick_ = seconds(3600);
-  MendWhole mend_local_;
-  std::vector<std::unique_ptr<FakeReplica>> replicas_;
-  std::mutex mutex_;
-  std::map<std::string, std::string> local_;
-  std::string damage_;   // as the lane told it last
-  std::string endless_;  // reads of its end give more bytes until endless_until_
-  std::chrono::steady_clock::time_point endless_until_{};
-  Status read_failure_;                                           // of every local read
-  std::atomic<int> failed_reads_{0}, later_reads_{0}, mends_{0};  // later: not of the first bytes
-  std::map<std::string, WholeFile> listed_;
-  std::unique_ptr<BulkLane> lane_;
-};
+using BulkLaneTest = BulkLaneFixture;
 
 TEST_F(BulkLaneTest, EveryReplicaHoldsWhatIsListed) {
   Aim();
@@ -490,7 +139,7 @@ TEST_F(BulkLaneTest, WhatAReplicaSetAsideIsSentAgainThoughNothingElseIsToSend) {
   List(other);
   ASSERT_OK(lane_->Await(kLongWait));
   replicas_[1]->SetAside(table);
-  EXPECT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().size() == 2; }));
+  EXPECT_TRUE(Eventually([&] { return replicas_[1]->Finished().size() == 2; }));
   EXPECT_THAT(replicas_[1]->Finished(), testing::UnorderedElementsAre(table, other));
   EXPECT_OK(lane_->Await(kLongWait));
 }
@@ -570,7 +219,7 @@ TEST_F(BulkLaneTest, AFileThatCannotBeSentHoldsUpNoOther) {
   for (const WholeFile& each : {rotten, cut, lost, sound}) List(each);
   Aim();
   for (const auto& each : replicas_)
-    EXPECT_TRUE(test::Eventually([&] { return !each->Finished().empty(); }));
+    EXPECT_TRUE(Eventually([&] { return !each->Finished().empty(); }));
   for (const auto& each : replicas_) EXPECT_THAT(each->Finished(), testing::ElementsAre(sound));
   EXPECT_THAT(
       AwaitRefusal("lacks 3 files"),
@@ -580,176 +229,6 @@ TEST_F(BulkLaneTest, AFileThatCannotBeSentHoldsUpNoOther) {
   Make("000009.sst", "bytes");
   ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
   for (const auto& each : replicas_) EXPECT_EQ(each->Finished().size(), 4u);
-}
-
-// A replica was refilled, and the primary's own table has rotted meanwhile.
-TEST_F(BulkLaneTest, ADamagedLocalFileIsMendedFromAReplicaThatHoldsIt) {
-  UseMending();
-  const WholeFile table = Make("000007.sst", "as listed");
-  List(table);
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  std::filesystem::remove_all(base_ + "/replica1");
-  Make("000007.sst", "otherwise");
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  EXPECT_EQ(Local("000007.sst"), "as listed");
-  EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
-}
-
-TEST_F(BulkLaneTest, WhatNoReplicaHoldsSoundIsNotMended) {
-  UseMending();
-  const WholeFile table = Make("000007.sst", "as listed"), sound = Make("000008.sst", "sound");
-  Make("000007.sst", "otherwise");
-  List(table);
-  List(sound);
-  Aim();
-  EXPECT_THAT(AwaitRefusal("no replica within reach"),
-              StatusIs(Code::kUnavailable, AllOf(HasSubstr("000007.sst"), HasSubstr("damaged"))));
-  EXPECT_EQ(Local("000007.sst"), "otherwise");
-}
-
-// An opening goes on without one that cannot be had then. Of three replicas one is away, so flushes
-// wait for the other two.
-TEST_F(BulkLaneTest, AnArchivedLogThatIsMissingHereIsBroughtAndSentSoThatFlushesGoOn) {
-  UseMending();
-  const WholeFile log = Make("archive/000004.log", "log bytes"), table = Make("000007.sst", "table");
-  List(log);
-  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(1));
-  Unlink(log.name);
-  AimAtTwo(/*of=*/3);
-  List(table);
-  ASSERT_OK(lane_->Await(kLongWait));
-  EXPECT_EQ(Local(log.name), "log bytes");
-  for (const auto& each : replicas_)
-    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(log, table));
-  EXPECT_EQ(Damage(), "");
-}
-
-TEST_F(BulkLaneTest, AMissingArchivedLogIsBroughtThoughEveryReplicaHoldsIt) {
-  scrub_tick_ = milliseconds(1);
-  UseMending();
-  List(Make("archive/000004.log", "log bytes"));
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  Unlink("archive/000004.log");
-  EXPECT_TRUE(test::Eventually([&] { return Local("archive/000004.log") == "log bytes"; }));
-}
-
-// RocksDB may have deleted it.
-TEST_F(BulkLaneTest, AMissingTableIsNotBrought) {
-  UseMending();
-  List(Make("000007.sst", "bytes"));
-  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(1));
-  Unlink("000007.sst");
-  AimAtTwo(/*of=*/3);
-  EXPECT_THAT(AwaitRefusal("no 000007.sst"),
-              StatusIs(Code::kUnavailable, HasSubstr("no 000007.sst")))
-      << "it was looked at again";
-  EXPECT_EQ(mends_, 0);
-}
-
-TEST_F(BulkLaneTest, DamagedLocalFilesAreToldUntilTheyAreSoundOrNotListed) {
-  UseMending();
-  const WholeFile first = Make("000007.sst", "as listed"), second = Make("000008.sst", "too");
-  Make("000007.sst", "otherwise");
-  Make("000008.sst", "not");
-  List(first);
-  List(second);
-  Aim();
-  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 2; }));
-  EXPECT_THAT(Damage(), AllOf(HasSubstr("mended: 2; the first is 000007.sst (9 B)"),
-                              HasSubstr("no replica within reach holds it")));
-  Make("000007.sst", "as listed");
-  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 1; }));
-  EXPECT_THAT(Damage(), HasSubstr("mended: 1; the first is 000008.sst"));
-  Remove("000008.sst");
-  EXPECT_EQ(lane_->damaged(), 0u);
-  EXPECT_EQ(Damage(), "");
-}
-
-TEST_F(BulkLaneTest, ADamagedFileThatLeavesNoMoreIsNotTold) {
-  UseMending();
-  const WholeFile log = Make("000004.log", "as described");
-  Make("000004.log", "otherwise");
-  lane_->SetLeaving({log});
-  Aim();
-  ASSERT_TRUE(test::Eventually([&] { return lane_->damaged() == 1; }));
-  lane_->SetLeaving({});
-  EXPECT_EQ(lane_->damaged(), 0u);
-  EXPECT_EQ(Damage(), "");
-}
-
-// Every replica holds the table, so that nothing is sent.
-TEST_F(BulkLaneTest, ALocalFileThatRotsIsFoundAndMended) {
-  scrub_tick_ = milliseconds(1);
-  UseMending();
-  List(Make("000007.sst", "as listed"));
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  Make("000007.sst", "otherwise");
-  EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == "as listed"; }));
-}
-
-// The slow one is asked first, and left in the middle; what both gave is wrong together.
-TEST_F(BulkLaneTest, ASlowReplicaMendsWhereAFastOneGivesWrongBytes) {
-  constexpr size_t kPieceOfGet = 40 << 10;
-  const std::string content(3 * kPieceOfGet, 'x');
-  scrub_tick_ = milliseconds(1);
-  UseMending();
-  List(Make("000007.sst", content));
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  replicas_[0]->SlowGets(kPieceOfGet, [this] { seconds_ += 3; });
-  replicas_[1]->RotGets();
-  Make("000007.sst", "otherwise");
-  EXPECT_TRUE(test::Eventually([&] { return Local("000007.sst") == content; }));
-}
-
-// A host that is short of descriptors has sound files.
-TEST_F(BulkLaneTest, ALocalFileThatCannotBeOpenedIsNotDamaged) {
-  UseMending();
-  List(Make("000007.sst", "as listed"));
-  Aim();
-  ASSERT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-  std::filesystem::remove_all(base_ + "/replica1");
-  FailReads(Internal("Too many open files"));
-  Aim();
-  constexpr int kSomeTries = 4;
-  ASSERT_TRUE(test::Eventually([&] { return failed_reads_ >= kSomeTries; }));
-  EXPECT_EQ(mends_, 0);
-  FailReads(Corruption("the disk cannot read it"));
-  ASSERT_TRUE(test::Eventually([&] { return mends_ > 0; }));
-  EXPECT_OK(lane_->Await(kLongWait, kLongWait, Holders::kAll));
-}
-
-TEST_F(BulkLaneTest, ARefusalThatTheReplicasDiskCausesIsNoReasonToReadTheWholeLocalFile) {
-  UseMending();
-  for (const auto& each : replicas_) each->FailPuts(Internal("the disk fails"));
-  List(Make("000007.sst", std::string(10 * kPiece, 'x')));
-  Aim();
-  for (const auto& each : replicas_)
-    ASSERT_TRUE(test::Eventually([&] { return each->puts() >= 3; }));
-  EXPECT_EQ(later_reads_, 0);
-}
-
-// The check of a large file takes long.
-TEST_F(BulkLaneTest, ACheckOfALocalFileHoldsUpNeitherAnotherReplicaNorTheEndOfTheLane) {
-  UseMending();
-  const WholeFile table = Make("000007.sst", "as listed");
-  Make("000007.sst", "otherwise");
-  {
-    const std::lock_guard lock(mutex_);
-    endless_ = "000007.sst";
-    endless_until_ = std::chrono::steady_clock::now() + kLongWait;
-  }
-  List(table);
-  const int whole = 3 * static_cast<int>(replicas_.size());  // a try at each takes three pieces
-  Aim();
-  EXPECT_TRUE(
-      test::Eventually([&] { return replicas_[0]->puts() + replicas_[1]->puts() > whole; }));
-  lane_.reset();
-  EXPECT_LT(std::chrono::steady_clock::now(), endless_until_);
 }
 
 TEST_F(BulkLaneTest, AFileThatAReplicaDoesNotDropHoldsUpNoOther) {
@@ -763,7 +242,7 @@ TEST_F(BulkLaneTest, AFileThatAReplicaDoesNotDropHoldsUpNoOther) {
   ASSERT_OK(lane_->Await(kLongWait));
   EXPECT_THAT(replicas_[0]->Finished(), testing::Contains(fresh));
   replicas_[0]->FailDrops({});
-  EXPECT_TRUE(test::Eventually([&] { return replicas_[0]->Finished().size() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return replicas_[0]->Finished().size() == 1; }));
 }
 
 TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
@@ -887,9 +366,8 @@ TEST_F(BulkLaneTest, AReplicaWhoseDiskIsFullHoldsUpNobodyAndComesBackByItself) {
     for (const size_t i : {0, 2}) EXPECT_THAT(replicas_[i]->Finished(), testing::Contains(table));
     EXPECT_THAT(replicas_[1]->Finished(), testing::IsEmpty());
     replicas_[1]->FailPuts({});
-    EXPECT_TRUE(test::Eventually([&] { return !replicas_[1]->Finished().empty(); }));
-    EXPECT_TRUE(
-        test::Eventually([&] { return lane_->Await(kLongWait, kLongWait, Holders::kAll).ok(); }));
+    EXPECT_TRUE(Eventually([&] { return !replicas_[1]->Finished().empty(); }));
+    EXPECT_TRUE(Eventually([&] { return lane_->Await(kLongWait, kLongWait, Holders::kAll).ok(); }));
     replicas_[1]->StopAt(1);
     List(Make("000008.sst", "more"));
     replicas_[1]->AwaitStopped();
@@ -897,7 +375,7 @@ TEST_F(BulkLaneTest, AReplicaWhoseDiskIsFullHoldsUpNobodyAndComesBackByItself) {
     replicas_[1]->Go();
     ASSERT_OK(lane_->Await(kLongWait));
     for (const char* each : {"000007.sst", "000008.sst"}) Remove(each);
-    ASSERT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().empty(); }));
+    ASSERT_TRUE(Eventually([&] { return replicas_[1]->Finished().empty(); }));
   }
 }
 
@@ -924,7 +402,7 @@ TEST_F(BulkLaneTest, AReplicaThatTakesFilesTooSlowlyHoldsUpNobody) {
   List(table);
   EXPECT_OK(lane_->Await(kLongWait)) << "the others hold it";
   replicas_[2]->Go();
-  EXPECT_TRUE(test::Eventually([&] { return replicas_[2]->Finished() == std::vector{table}; }));
+  EXPECT_TRUE(Eventually([&] { return replicas_[2]->Finished() == std::vector{table}; }));
 }
 
 // Nor is it waited for again because it holds all that is listed.
@@ -944,9 +422,8 @@ TEST_F(BulkLaneTest, ASlowReplicaHoldsUpNoFileThatLeaves) {
   Remove(other.name);
   EXPECT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts()));
   replicas_[2]->Go();
-  EXPECT_TRUE(test::Eventually([&] {
-    return std::ranges::count(replicas_[2]->Finished(), log) == 1;
-  })) << "it is sent the file all the same";
+  EXPECT_TRUE(Eventually([&] { return std::ranges::count(replicas_[2]->Finished(), log) == 1; }))
+      << "it is sent the file all the same";
 }
 
 // Two are no more than half of four, so the third must hold it, too.
@@ -1007,10 +484,10 @@ TEST_F(BulkLaneTest, OnlyThoseThatCaughtUpCount) {
   replicas_[1]->FailPuts(Unavailable("gone"));
   List(Make("000007.sst", "content"));
   AimAtTwo(3);
-  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(2); }));
+  EXPECT_TRUE(Eventually([&] { return !lane_->FewCount(2); }));
   EXPECT_TRUE(lane_->FewCount(3));
   replicas_[1]->FailPuts({});
-  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(3); }));
+  EXPECT_TRUE(Eventually([&] { return !lane_->FewCount(3); }));
 }
 
 TEST_F(BulkLaneTest, AReplicaThatHasNotSaidWhatItHoldsIsNotKnownToHoldIt) {
@@ -1021,7 +498,7 @@ TEST_F(BulkLaneTest, AReplicaThatHasNotSaidWhatItHoldsIsNotKnownToHoldIt) {
   for (const auto& each : replicas_) each->AwaitStopped();
   EXPECT_TRUE(lane_->FewCount(2));
   for (const auto& each : replicas_) each->Go();
-  EXPECT_TRUE(test::Eventually([&] { return !lane_->FewCount(2); }));
+  EXPECT_TRUE(Eventually([&] { return !lane_->FewCount(2); }));
 }
 
 TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
@@ -1111,4 +588,4 @@ TEST_F(BulkLaneTest, TheWaitEndsWhenItsLimitIsOverOrItIsInterrupted) {
 }
 
 }  // namespace
-}  // namespace hyperloop
+}  // namespace hyperloop::test
