@@ -6,6 +6,7 @@
 
 #include "hyperloop/core/text.h"
 #include "primary/replica_handle.h"
+#include "primary/standing.h"
 
 namespace hyperloop {
 namespace {

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <functional>
 
+#include "primary/standing.h"
 #include "primary/take_plan_fixture.h"
 
 namespace hyperloop {

@@ -50,6 +50,7 @@
 #include "primary/own_content.h"
 #include "primary/phase_times.h"
 #include "primary/replica_handle.h"
+#include "primary/standing.h"
 #include "primary/take_plan.h"
 
 namespace hyperloop {

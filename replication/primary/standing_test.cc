@@ -1,5 +1,7 @@
 // What a primary whose group stopped answering makes of the members' answers, and which replicas it
 // takes in again.
+#include "primary/standing.h"
+
 #include <algorithm>
 
 #include "layout/replica_lists.h"

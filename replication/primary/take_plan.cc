@@ -4,6 +4,7 @@
 
 #include "hyperloop/core/text.h"
 #include "layout/replica_lists.h"
+#include "primary/standing.h"
 #include "primary/strangers.h"
 
 namespace hyperloop {
@@ -48,8 +49,6 @@ Status CheckDistinct(std::span<const MemberLook> members) {
   }
   return {};
 }
-
-constexpr uint64_t kMostAhead = control::kMaxEpochStep * control::kMaxEpochStep;
 
 Status CheckEpochs(std::span<const MemberLook> members) {
   for (const MemberLook& each : members) {
@@ -369,12 +368,6 @@ class ListCheck {
   std::string chain_;  // the recorded replicas, for messages
 };
 
-// The primary that a member served last, as far as the member says.
-std::string LastServed(const control::HelloReplyT& hello) {
-  return hello.served_owner == hello.sealed_owner ? hello.sealed_owner_name
-                                                  : "a primary whose name is not known";
-}
-
 Status CheckNodes(std::span<const MemberLook> members, Configuration* configuration) {
   for (const MemberLook& each : members) {
     HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(each.hello.node_id));
@@ -476,177 +469,6 @@ std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> look
   if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";
   return Text("says that it is at epoch ", newest, ", and the newest of all others is ", others,
               ", which no takings explain");
-}
-
-bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
-  return std::ranges::equal(hello.sealed_owner, digest);
-}
-
-bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named) {
-  if (hello.installed_epoch == 0) return false;
-  const bool same = hello.branch_epoch == own.branch.epoch &&
-                    std::ranges::equal(hello.branch_owner, BranchOwner(own.branch));
-  const uint64_t began = own.branch.epoch;
-  return !same && !(named && hello.branch_epoch < began && hello.installed_epoch < began);
-}
-
-bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
-  return hello.served_epoch > own.epoch && !std::ranges::equal(hello.served_owner, own.owner);
-}
-
-namespace {
-
-std::string NameOf(const Configuration::Replica& replica) { return "replica " + replica.address; }
-
-// Why this replica of `own` counts as missing; empty: it does not.
-std::string WhyMissing(const Configuration& own, const Configuration::Replica& replica,
-                       const std::optional<control::HelloReplyT>& hello) {
-  if (!hello.has_value()) return Text(NameOf(replica), " does not answer");
-  const std::string node = FormatUuid(replica.node);
-  if (const uint64_t epoch = std::max(hello->sealed_epoch, hello->served_epoch);
-      epoch > own.epoch && epoch - own.epoch > kMostAhead)
-    return Text(NameOf(replica), " says that it is at epoch ", epoch, ", and the group's is ",
-                own.epoch, ", which no takings explain");
-  if (hello->node_id == node) return "";
-  if (hello->served_epoch == 0)
-    return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
-                node);
-  return Text(NameOf(replica), " is now node ", hello->node_id, " of group ", hello->group,
-              ", not node ", node, "; start it with its own pool");
-}
-
-std::string WhyFenced(const Configuration& own, const Configuration::Replica& replica,
-                      const control::HelloReplyT& hello) {
-  return Text("another primary took the group: epoch ", hello.served_epoch, " by ",
-              LastServed(hello), " at ", NameOf(replica), " (ours was epoch ", own.epoch, ")");
-}
-
-}  // namespace
-
-Judgement JudgeStanding(const Configuration& own,
-                        std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
-  // An epoch that this primary sealed in an attempt that was cut short is still its own.
-  const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
-  Judgement out{Standing::kOwner, own.epoch + 1, "", {}, {}};
-  std::string missing;  // why each missing one is missing
-  for (size_t i = 0; i < own.replicas.size(); ++i) {
-    const Configuration::Replica& replica = own.replicas[i];
-    if (std::string why = WhyMissing(own, replica, now[i]); !why.empty()) {
-      out.missing.push_back(i);
-      missing += (missing.empty() ? "" : "; ") + why;
-      out.reasons.push_back(std::move(why));
-      continue;
-    }
-    const control::HelloReplyT& hello = *now[i];
-    if (ServedByAnother(hello, own))
-      return {Standing::kFenced, 0, WhyFenced(own, replica, hello), {}, {}};
-    if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
-    out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
-    if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;
-    if (!mine(hello) && out.why.empty())
-      out.why = Text(NameOf(replica), " was sealed for ", hello.sealed_owner_name, " (epoch ",
-                     hello.sealed_epoch, ")");
-    const bool watched =
-        i < before.size() && before[i].has_value() && before[i]->sealed_epoch == hello.sealed_epoch;
-    if (mine(hello) || hello.released || (watched && before[i]->heartbeat == hello.heartbeat))
-      continue;
-    out.standing = Standing::kWait;
-    out.why = Text(NameOf(replica), " was sealed for ", hello.sealed_owner_name, " (epoch ",
-                   hello.sealed_epoch, "), who may be about to take the group");
-  }
-  if (out.missing.empty() || out.standing == Standing::kWait) return out;
-  if (now.size() - out.missing.size() >= least) {
-    out.standing = Standing::kShrink;
-    out.why = missing;
-    return out;
-  }
-  out.standing = Standing::kWait;
-  out.why = least == SIZE_MAX
-                ? Text(missing, "; every replica of the configuration is needed")
-                : Text(missing, "; ", now.size() - out.missing.size(), " of ", now.size(),
-                       " replicas are there, ", least, " are needed to go on without the others");
-  return out;
-}
-
-Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_size,
-                   const Configuration::Replica& absent, const control::HelloReplyT& before,
-                   const control::HelloReplyT& now) {
-  const std::string name = NameOf(absent);
-  if (now.device != "ready") return Unavailable(Text(name, ": ", now.device));
-  // The replica's place counts, and not its node: what the node holds is overwritten, and it has no
-  // vote until then.
-  const bool member = std::any_of(own.replicas.begin(), own.replicas.end(), [&](const auto& each) {
-    return FormatUuid(each.node) == now.node_id;
-  });
-  if (member || (now.installed_epoch != 0 && now.group != FormatUuid(group))) {
-    return InvalidArgument(Text(name, " is node ", now.node_id, " of group ", now.group,
-                                ", and not the one that was left out; start it with its own pool, "
-                                "or with a fresh one"));
-  }
-  if (Diverged(now, own, now.node_id == FormatUuid(absent.node))) {
-    return InvalidArgument(
-        Text(name,
-             " has another history of the group since hyperloopctl promote "
-             "--force gave up some of its replicas; it joins with a fresh pool"));
-  }
-  const bool mine = IsOwner(now, own.owner);
-  if (ServedByAnother(now, own))
-    return InvalidArgument(Text(name, " served ", LastServed(now), " under epoch ",
-                                now.served_epoch, ", ours is epoch ", own.epoch));
-  if (now.region_size != region_size) {
-    return InvalidArgument(Text(name, " has a region of ", now.region_size, " B, the group one of ",
-                                region_size, " B: hyperloopctl resize"));
-  }
-  if (now.sealed_epoch > own.epoch + control::kMaxEpochStep) {
-    return InvalidArgument(Text(name, " has sealed epoch ", now.sealed_epoch, ", more than ",
-                                control::kMaxEpochStep, " beyond the group's epoch ", own.epoch,
-                                "; close and open the database to take it in"));
-  }
-  const bool still = before.node_id == now.node_id && before.sealed_epoch == now.sealed_epoch &&
-                     before.heartbeat == now.heartbeat;
-  if (now.sealed_epoch <= own.epoch || mine || now.released || still) return {};
-  return Unavailable(Text(name, " was sealed for ", now.sealed_owner_name, " (epoch ",
-                          now.sealed_epoch, "), who may be about to take the group"));
-}
-
-Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t region_size,
-                     const Configuration::Replica& replica, const control::HelloReplyT& before,
-                     const control::HelloReplyT& now) {
-  const std::string name = NameOf(replica);
-  const std::vector<Configuration::Replica> all = own.All();
-  if (replica.address.size() >= kConfigurationAddress) {
-    return InvalidArgument(
-        Text("address ", replica.address, " has more than ", kConfigurationAddress - 1, " bytes"));
-  }
-  if (!own.absent.empty()) {
-    return Unavailable(Text("the group's replicas change only while all of them are there: ",
-                            own.absent.front().address, " is not"));
-  }
-  if (all.size() >= kMaxGroupSize)
-    return InvalidArgument(Text("a group has at most ", kMaxGroupSize, " replicas"));
-  for (const Configuration::Replica& each : all) {
-    if (FormatUuid(each.node) != now.node_id) continue;
-    return InvalidArgument(Text(name, " is node ", now.node_id, ", which the group has at ",
-                                each.address, "; start it with a fresh pool"));
-  }
-  if (now.installed_epoch != 0 && now.group != FormatUuid(group)) {
-    return InvalidArgument(Text(name, " belongs to group ", now.group, ", and not to group ",
-                                FormatUuid(group), "; start it with a fresh pool"));
-  }
-  return CheckJoiner(own, group, region_size, replica, before, now);
-}
-
-Status CheckLeaver(const Configuration& own, const std::string& address) {
-  bool is_absent = false;
-  for (const Configuration::Replica& each : own.absent) {
-    if (each.address != address) {
-      return Unavailable(Text("the group's replicas change only while all of them are there: ",
-                              each.address, " is not"));
-    }
-    is_absent = true;
-  }
-  return is_absent ? Status() : Unavailable(Text("the group has not left ", address, " out"));
 }
 
 const MemberLook* LivingOwner(std::span<const MemberLook> before,

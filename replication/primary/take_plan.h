@@ -102,61 +102,6 @@ const MemberLook* LivingOwner(std::span<const MemberLook> before,
 // Whether no owner can be alive, so that no heartbeat need be watched.
 bool NobodyToWatch(std::span<const MemberLook> members);
 
-// Whether the replica's sealed owner is the one whose id has this digest.
-bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
-
-// Whether the node's content may be of another branch than `own`. `named`: it is one of `own`'s
-// replicas. A node of an older branch does not count as such if it is named and was sealed before
-// the branch of `own` began, but was not reached by an installation since: it has served nobody
-// meanwhile.
-bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named);
-
-// Whether another primary than that of `own` may have acknowledged a write at the replica since.
-bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own);
-
-// What a primary may do whose group stopped answering.
-enum class Standing {
-  kOwner,    // every member still serves its epoch: new queues under the same epoch
-  kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
-  kShrink,   // enough members are there: seal them anew, and go on without the missing ones
-  kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
-  kFenced,   // another primary has connected a member
-};
-struct Judgement {
-  Standing standing = Standing::kWait;
-  uint64_t epoch = 0;  // kReclaim, kShrink: the epoch to seal
-  // kWait, kShrink, kFenced: the reason. kReclaim: which rival was promised the group; empty: none,
-  // as what this primary sealed before, and did not finish, is its own.
-  std::string why;
-  // The replicas that did not answer, or have another pool than the configuration's.
-  std::vector<size_t> missing;
-  std::vector<std::string> reasons = {};  // why, of each missing one
-};
-// `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
-// `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved
-// since; empty: there are none. `least`: how many must be there to go on without the others.
-Judgement JudgeStanding(const Configuration& own,
-                        std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now, size_t least);
-
-// Checks that a replica which `own` leaves out can be taken in again, by its answers to two Hellos
-// so far apart that a living owner's heartbeat has moved in between. kUnavailable: not now. Any
-// other error: not as it is; the message names the remedy.
-Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_size,
-                   const Configuration::Replica& absent, const control::HelloReplyT& before,
-                   const control::HelloReplyT& now);
-
-// Checks that `replica`, which `own` does not have, can become its absent replica, from where it is
-// taken in. The answers and errors are as CheckJoiner's. kUnavailable also: a replica is absent, so
-// that a majority of all replicas that the group would have might not be there.
-Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t region_size,
-                     const Configuration::Replica& replica, const control::HelloReplyT& before,
-                     const control::HelloReplyT& now);
-
-// Checks that a replica can leave `own` for good while it serves: it is the only one that is
-// absent. Those that decide stay the same then. kUnavailable: not now.
-Status CheckLeaver(const Configuration& own, const std::string& address);
-
 // Returns the first member that another primary sealed or installed between the two looks: what was
 // read of it meanwhile may be of before or after. nullptr: there is none.
 const MemberLook* MovedMember(std::span<const MemberLook> before,

@@ -16,6 +16,7 @@
 #include "options/option_text.h"
 #include "primary/choose_member.h"
 #include "primary/equalize.h"
+#include "primary/standing.h"
 #include "primary/take_plan.h"
 
 namespace hyperloop {
