@@ -94,7 +94,6 @@ Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
     info.processes.push_back(std::move(daemon));
   } else {
     store.device = file.device;
-    store.datapath = Datapath::kFanout;
   }
   store.pool = paths.Pool("primary");
   if (fs::exists(paths.Keys())) store.keys = paths.Keys();

@@ -108,6 +108,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["file_damage"] = status.file_damage;
   json["file_refusal"] = status.file_refusal;
   json["primary_file_damage"] = status.owner_damage;
+  json["datapath"] = status.datapath;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -164,13 +165,15 @@ void PrintText(const Look& look, const Look& first) {
   }
   const std::string silent =
       "no heartbeat since " + HeartbeatTime(status.heartbeat) + ": dead, stopped or cut off";
-  std::printf("  epoch %llu (installed %llu), owner %s: %s\n",
+  const std::string datapath = status.datapath.empty() ? "" : ", datapath " + Shown(status.datapath);
+  std::printf("  epoch %llu (installed %llu), owner %s: %s%s\n",
               static_cast<unsigned long long>(status.sealed_epoch),
               static_cast<unsigned long long>(status.installed_epoch),
               Shown(status.owner_name.empty() ? status.owner : status.owner_name).c_str(),
               look.owner_lives  ? "alive"
               : status.released ? "closed"
-                                : silent.c_str());
+                                : silent.c_str(),
+              datapath.c_str());
   if (!status.owner_damage.empty())
     std::printf("  DAMAGED: %s\n", Shown(status.owner_damage).c_str());
   for (size_t i = 0; i < status.absent.size(); ++i) {

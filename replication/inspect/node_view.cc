@@ -115,6 +115,7 @@ class BytesView : public NodeView {
       status->file_damage = ReadFileDamage(page);
       status->file_refusal = ReadFileRefusal(page);
       status->owner_damage = ReadOwnerDamage(page);
+      status->datapath = ReadDatapath(page);
     }
     if (absences != nullptr) *absences = ReadAbsences(page);
     Result<NodeState> state = ReadNodeState(page);

@@ -205,6 +205,14 @@ std::string ReadOwnerDamage(std::span<const std::byte> page) {
   return ReadText(page.subspan(kOwnerDamageOffset, kOwnerDamageSize));
 }
 
+std::string ReadDatapath(std::span<const std::byte> page) {
+  return ReadText(page.subspan(kDatapathOffset, kDatapathSize));
+}
+
+void WriteDatapath(std::span<std::byte> page, std::string_view name) {
+  WriteText(page.subspan(kDatapathOffset, kDatapathSize), name);
+}
+
 std::string ReadAbsences(std::span<const std::byte> page) {
   return ReadText(page.subspan(kAbsencesOffset, kAbsencesSize));
 }

@@ -397,6 +397,12 @@ void WriteFileRefusal(std::span<std::byte> page, std::string_view text);
 inline constexpr uint64_t kOwnerDamageOffset = kHeartbeatOffset + 1024;
 inline constexpr uint64_t kOwnerDamageSize = 1024;
 static_assert(kOwnerDamageOffset + kOwnerDamageSize <= kHeartbeatOffset + kOwnerBytes);
+// The datapath of the queues that the node serves, for people, likewise; empty: it serves none.
+inline constexpr uint64_t kDatapathOffset = kOwnerDamageOffset + kOwnerDamageSize;
+inline constexpr uint64_t kDatapathSize = 64;
+static_assert(kDatapathOffset + kDatapathSize <= kHeartbeatOffset + kOwnerBytes);
+std::string ReadDatapath(std::span<const std::byte> page);
+void WriteDatapath(std::span<std::byte> page, std::string_view name);
 using OwnerDamage = std::array<std::byte, kOwnerDamageSize>;
 OwnerDamage EncodeOwnerDamage(std::string_view text);
 std::string ReadOwnerDamage(std::span<const std::byte> page);

@@ -151,6 +151,8 @@ std::string SetMedia(std::string_view value, StoreOptions* options) {
 }
 
 std::string SetDatapath(std::string_view value, StoreOptions* options) {
+  options->datapath.reset();
+  if (value == "auto") return "";
   const Result<Datapath> datapath = ParseDatapath(value);
   if (!datapath.ok()) return "is not a known datapath";
   options->datapath = *datapath;
@@ -285,17 +287,16 @@ constexpr Option kOptions[] = {
       "only replicas on this machine that were started with --insecure can be used."},
      SetText<&S::keys, kMaxText>,
      GetText<&S::keys>},
-    {{"datapath", "one of offload|fanout|cpu-polling|cpu-event", "offload",
-      "offload, fanout, cpu-polling, cpu-event",
+    {{"datapath", "one of auto|offload|fanout|cpu-polling|cpu-event", "auto",
+      "auto, offload, fanout, cpu-polling, cpu-event",
       "How operations reach the replicas: offload, down a chain that the replicas' RNICs forward "
       "alone (needs an RNIC with cross-channel operations); fanout, the primary writes each "
-      "replica "
-      "itself, no replica CPU either; cpu-polling and cpu-event, down a chain that each replica's "
-      "CPU forwards, polling without end or woken by its RNIC: baselines, and they stand still "
-      "when "
-      "a replica's process does."},
+      "replica itself, no replica CPU either; auto, offload where one RNIC serves all replicas, "
+      "and fanout otherwise, which is faster between machines; cpu-polling and cpu-event, down a "
+      "chain that each replica's CPU forwards, polling without end or woken by its RNIC: "
+      "baselines, and they stand still when a replica's process does."},
      SetDatapath,
-     [](const S& o) { return std::string(DatapathName(o.datapath)); }},
+     [](const S& o) { return std::string(o.datapath ? DatapathName(*o.datapath) : "auto"); }},
     {{"ack", "one of append|sync", "append", "append, sync",
       "When a write counts as durable on every replica: when Append returns, or only when Sync "
       "returns (appends are then "

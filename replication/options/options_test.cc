@@ -63,7 +63,7 @@ constexpr std::pair<const char*, const char*> kValues[] = {{"replicas", "a:1,[::
                                                            {"traffic_class", "104"},
                                                            {"pool", "/p"},
                                                            {"keys", "/k"},
-                                                           {"datapath", "offload"},
+                                                           {"datapath", "fanout"},
                                                            {"ack", "sync"},
                                                            {"wait", "event"},
                                                            {"window", "4096"},
@@ -256,6 +256,8 @@ TEST(OptionValidate, AcrossOptions) {
   options.device.clear();
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("option device is not set"));
   options.provider = "verbs";
+  EXPECT_OK(ValidateStoreOptions(options));
+  options.datapath = Datapath::kOffload;
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("datapath=offload"));
   options = Valid();
   options.pool.clear();

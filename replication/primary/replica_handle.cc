@@ -29,6 +29,7 @@ Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
   HL_RETURN_IF_ERROR(access->qp().Connect(theirs).WithContext(name_));
   region_ = {reply.region_addr, reply.region_size, reply.region_rkey};
   heartbeat_ = {reply.heartbeat_addr, kOwnerBytes, reply.heartbeat_rkey};
+  rnic_ = reply.rnic;
   remote_access_ = std::move(access);
   return {};
 }

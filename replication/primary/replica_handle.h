@@ -37,6 +37,8 @@ class ReplicaHandle {
   std::string address() const { return endpoint_.ToString(); }
   const RemoteMemory& region() const { return region_; }
   const RemoteMemory& heartbeat() const { return heartbeat_; }
+  // The RNIC that serves it, as it said when it was attached (rnic::Device::rnic).
+  uint64_t rnic() const { return rnic_; }
   const control::Trust& trust() const { return trust_; }
   // Where it takes the requests of the bulk lane, as its last Hello said.
   uint16_t bulk_port() const { return bulk_port_; }
@@ -126,6 +128,7 @@ class ReplicaHandle {
   std::unique_ptr<control::ControlClient> client_;
   std::unique_ptr<RemoteAccess> remote_access_;
   RemoteMemory region_, heartbeat_;
+  uint64_t rnic_ = 0;
   uint16_t bulk_port_ = 0;
   bool suspect_ = false;
 };

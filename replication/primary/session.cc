@@ -5,6 +5,7 @@
 
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
+#include "primary/choose_datapath.h"
 
 namespace hyperloop {
 namespace {
@@ -66,6 +67,20 @@ int Session::PinnedCpu(rnic::Device& device) {
   return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
 }
 
+Datapath Session::DatapathToArm() {
+  DatapathChoice choice;
+  if (options_.datapath.has_value()) {
+    choice = {*options_.datapath, "as the options say"};
+  } else {
+    std::vector<uint64_t> rnics;
+    for (const ReplicaHandle* replica : members_) rnics.push_back(replica->rnic());
+    choice = ChooseDatapath(rnics);
+  }
+  if (armed_.exchange(choice.datapath) != choice.datapath)
+    Say(LogLevel::kInfo, Text("datapath ", DatapathName(choice.datapath), ": ", choice.why));
+  return choice.datapath;
+}
+
 Status Session::ArmGroup() {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(pd_, device_->AllocatePd());
@@ -73,8 +88,9 @@ Status Session::ArmGroup() {
                       pd_->Register(own.data(), own.size(),
                                     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead,
                                     pool_->region_backing()));
+  const Datapath datapath = DatapathToArm();
   GroupOptions group_options;
-  group_options.datapath = options_.datapath;
+  group_options.datapath = datapath;
   group_options.window = options_.window;
   group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout / 2;
@@ -87,7 +103,7 @@ Status Session::ArmGroup() {
   std::vector<MemberInfo> chain;
   for (uint32_t i = 0; i < size; ++i) {
     MemberOptions member;
-    member.datapath = options_.datapath;
+    member.datapath = datapath;
     member.position = i;
     member.group_size = size;
     member.window = options_.window;

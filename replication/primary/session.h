@@ -192,6 +192,7 @@ class Session {
   // Records at all replicas that stay, before the group's replicas change, that they decide.
   Status InstallBeforeChange(const TakePlan& plan);
   // Makes members and queues, and locks the lock word. All regions must be equal.
+  Datapath DatapathToArm();
   Status ArmGroup();
   // `attached`: the members' memory can be reached.
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
@@ -405,6 +406,7 @@ class Session {
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
+  std::atomic<std::optional<Datapath>> armed_{std::nullopt};  // the group has this one, or had it last
   std::atomic<bool> closing_{false};
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};

@@ -61,6 +61,8 @@ std::string Session::MetricsPage(const std::string& group_id) const {
   page.Add("hyperloop_primary_up", up ? 1 : 0, {group});
   page.Add("hyperloop_primary_fenced", fenced_ ? 1 : 0, {group});
   page.Add("hyperloop_primary_epoch", epoch(), {group});
+  if (const std::optional<Datapath> armed = armed_)
+    page.Add("hyperloop_primary_info", 1, {group, {"datapath", std::string(DatapathName(*armed))}});
   for (const auto& [address, present] : Present())
     page.Add("hyperloop_primary_replica_present", present ? 1 : 0, {group, {"replica", address}});
   page.Add("hyperloop_primary_window", options_.window, {group});

@@ -232,6 +232,7 @@ Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& reques
   reply.region_rkey = access.region_rkey;
   reply.heartbeat_addr = access.heartbeat_addr;
   reply.heartbeat_rkey = access.heartbeat_rkey;
+  reply.rnic = access.rnic;
   return reply;
 }
 
@@ -307,6 +308,7 @@ Result<control::DoneT> Node::Connect(const control::ConnectMemberRequestT& reque
   std::memcpy(chain.data(), request.chain.data(), request.chain.size());
   HL_RETURN_IF_ERROR(service_.Connect(primary, chain));
   connected_ = true;
+  store_.SetDatapath(DatapathName(static_cast<Datapath>(primary.datapath)));
   Say(LogLevel::kInfo, Text("serving epoch ", request.epoch, " for ", store_.owner_name()));
   return control::DoneT{};
 }
@@ -326,6 +328,7 @@ Result<control::DoneT> Node::Reconnect(const control::ReconnectRequestT& request
 Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
   HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
   service_.End();
+  store_.SetDatapath("");
   NodeState next = state_;
   next.released = true;
   const bool restore = request.never_served && kept_.has_value();
@@ -403,6 +406,7 @@ std::string Node::SealedText() const {
 
 Status Node::EndService() {
   service_.End();
+  store_.SetDatapath("");
   return service_.PersistRegion().WithContext("making the region durable");
 }
 

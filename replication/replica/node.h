@@ -48,6 +48,7 @@ class NodeService {
     uint32_t region_rkey = 0;
     uint64_t heartbeat_addr = 0;
     uint32_t heartbeat_rkey = 0;
+    uint64_t rnic = 0;  // rnic::Device::rnic
   };
   // Connects a queue pair to `peer`, with access to the region and the heartbeat word.
   virtual Result<Access> Attach(const rnic::QpAddress& peer) = 0;

@@ -27,6 +27,8 @@ class NodeStateStore {
   // Why the absent replicas are absent (layout/absences.h), in the same way.
   virtual std::string absences() const = 0;
   virtual void SetAbsences(std::string_view text) = 0;
+  // The datapath that is served; empty: none. It is for people, and need not be durable.
+  virtual void SetDatapath(std::string_view name) = 0;
   // The word that a living primary moves.
   virtual uint64_t heartbeat() const = 0;
   // Moves the heartbeat word for an owner that has shown by a request that it lives.
@@ -43,6 +45,7 @@ class NodePageStore final : public NodeStateStore {
   void SetOwnerName(std::string_view name) override;
   std::string absences() const override { return ReadAbsences(page_); }
   void SetAbsences(std::string_view text) override;
+  void SetDatapath(std::string_view name) override { WriteDatapath(page_, name); }
   uint64_t heartbeat() const override;
   void Beat() override;
 

@@ -173,6 +173,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(node, MakeNode(options, std::move(identity), *pool, store, service, log));
   WriteFileDamage(pool->node_page(), "");
   WriteFileRefusal(pool->node_page(), "");
+  WriteDatapath(pool->node_page(), "");
   std::ranges::fill(pool->node_page().subspan(kOwnerDamageOffset, kOwnerDamageSize), std::byte{0});
   HL_RETURN_IF_ERROR(bulk->Start(
       options.files.empty() ? options.pool + ".files" : options.files,

@@ -40,6 +40,16 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, DatapathTest,
                                          Datapath::kCpuPolling, Datapath::kCpuEvent),
                          NameOfDatapath);
 
+// While it serves, a replica tells which datapath it is armed with.
+TEST_P(DatapathTest, IsShown) {
+  auto store = Taken(Chosen());
+  ASSERT_NE(store, nullptr);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i)
+    EXPECT_EQ(cluster_.ReplicaStatus(i)->datapath, DatapathName(GetParam()));
+  ASSERT_OK(store->Close());
+  EXPECT_EQ(cluster_.ReplicaStatus(0)->datapath, "");
+}
+
 // Writes several laps of the journal ring, so that records are executed (gMEMCPY) and their room is
 // reused. The first primary polls, and the second one sleeps until there is an event.
 TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {

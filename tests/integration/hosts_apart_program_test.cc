@@ -66,6 +66,7 @@ TEST_F(HostsApartProgramTest, WritesPassThroughLinksAndToolsReachEachNode) {
   if (!Start()) GTEST_SKIP() << "no network namespaces here";
   StoreOptions options;
   ASSERT_OK(ParseStoreUri(info_.uri, &options));
+  options.datapath = Datapath::kOffload;
   Result<std::unique_ptr<Store>> store = Store::Open(options, nullptr);
   ASSERT_OK(store);
   TakeResult taken;
@@ -81,6 +82,15 @@ TEST_F(HostsApartProgramTest, WritesPassThroughLinksAndToolsReachEachNode) {
   EXPECT_NE(counters["replica0"]["daemon_pid"], counters["replica1"]["daemon_pid"]);
   EXPECT_THAT(Ctl({"status", "--dir", options_.directory}), HasSubstr("alive"));
   EXPECT_THAT(Ctl({"cluster", "status", "--dir", options_.directory}), HasSubstr("replica2-rnicd"));
+  store->reset();
+  // Left to itself, a primary makes no chain of RNICs that are apart.
+  options.datapath.reset();
+  store = Store::Open(options, nullptr);
+  ASSERT_OK(store);
+  TakeRequest again;
+  again.pairing = taken.pairing;
+  ASSERT_OK((*store)->Take(again, &taken));
+  EXPECT_THAT(Ctl({"status", "--dir", options_.directory}), HasSubstr("datapath fanout"));
   store->reset();
 
   ASSERT_OK(StopCluster(options_.directory));

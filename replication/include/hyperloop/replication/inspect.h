@@ -48,6 +48,7 @@ struct NodeStatus {
   // How many of the owner's own whole files are damaged and wait to be mended, and the first of
   // them, as it said last; empty: none.
   std::string owner_damage;
+  std::string datapath;  // of the queues that it serves; empty: it serves none
 
   // The rest is empty until the region was formatted.
   bool formatted = false;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,7 +32,7 @@ struct StoreOptions {
   uint32_t traffic_class = 0;    // verbs
   std::string pool;              // path of the primary's own pool; created when absent
   std::string keys;              // directory of identity and trusted keys; empty: none
-  Datapath datapath = Datapath::kOffload;
+  std::optional<Datapath> datapath;  // none: auto, chosen each time the group is armed
   AckMode ack = AckMode::kAppend;
   WaitMode wait = WaitMode::kPoll;
   uint32_t window = 64;
