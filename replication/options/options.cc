@@ -172,10 +172,13 @@ std::string SetLocalWrite(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+// By OnReplicaFailure.
+constexpr std::array<std::string_view, 3> kFailureNames = {"auto", "block", "continue"};
+
 std::string SetOnReplicaFailure(std::string_view value, StoreOptions* options) {
-  if (value != "block" && value != "continue") return "is not known";
-  options->on_replica_failure =
-      value == "block" ? OnReplicaFailure::kBlock : OnReplicaFailure::kContinue;
+  const auto* const found = std::ranges::find(kFailureNames, value);
+  if (found == kFailureNames.end()) return "is not known";
+  options->on_replica_failure = static_cast<OnReplicaFailure>(found - kFailureNames.begin());
   return "";
 }
 
@@ -387,8 +390,9 @@ constexpr Option kOptions[] = {
       "all others must. Does nothing if the group does not have it."},
      SetReplica<&S::remove_replica>,
      GetText<&S::remove_replica>},
-    {{"on_replica_failure", "one of block|continue", "block", "block, continue",
-      "What a primary does when a replica fails: block, writes wait for it and then fail; "
+    {{"on_replica_failure", "one of auto|block|continue", "auto", "auto, block, continue",
+      "What a primary does when a replica fails: auto, continue with three replicas or more, and "
+      "else block; block, writes wait for it and then fail; "
       "continue, once it was not heard of for a fifth of ack_timeout, and for 0.8 s or, if that is "
       "less, 0.2 s and 45 % of ack_timeout, the group goes on with the others, if they are a "
       "majority of its replicas, and takes the replica in again when it is back, while writes "
@@ -396,7 +400,7 @@ constexpr Option kOptions[] = {
       "A database then also opens without that replica."},
      SetOnReplicaFailure,
      [](const S& o) {
-       return std::string(o.on_replica_failure == OnReplicaFailure::kBlock ? "block" : "continue");
+       return std::string(kFailureNames[static_cast<size_t>(o.on_replica_failure)]);
      }},
     {{"min_replicas", "integer", "0", "0 to 8",
       "With on_replica_failure=continue: the group never goes on with fewer replicas, nor with "
@@ -500,6 +504,11 @@ Status CheckChange(const StoreOptions& options) {
 
 }  // namespace
 
+bool GoesOnWithoutSome(const StoreOptions& options) {
+  if (options.on_replica_failure == OnReplicaFailure::kAuto) return options.replicas.size() >= 3;
+  return options.on_replica_failure == OnReplicaFailure::kContinue;
+}
+
 Status ValidateStoreOptions(const StoreOptions& options) {
   if (options.replicas.empty()) {
     return InvalidArgument(
@@ -538,8 +547,7 @@ Status ValidateStoreOptions(const StoreOptions& options) {
                            std::to_string(options.replicas.size()) +
                            " listed replicas; give at most that, or 0");
   }
-  if (options.heartbeat_timeout.count() != 0 &&
-      options.on_replica_failure != OnReplicaFailure::kContinue) {
+  if (options.heartbeat_timeout.count() != 0 && !GoesOnWithoutSome(options)) {
     return InvalidArgument("heartbeat_timeout=" + FormatMilliseconds(options.heartbeat_timeout) +
                            " leaves a silent replica out, which needs on_replica_failure=continue; "
                            "give that too, or heartbeat_timeout=0");

@@ -326,5 +326,15 @@ TEST(OptionsPage, CommittedPageIsTheTable) {
       << "write it anew: cmake --build build --target options-page";
 }
 
+TEST(OptionOnReplicaFailure, ThreeReplicasGoOnWithoutOneByDefault) {
+  StoreOptions options;
+  options.replicas = {"a:1", "b:1"};
+  EXPECT_FALSE(GoesOnWithoutSome(options)) << "one of two is no majority";
+  options.replicas.emplace_back("c:1");
+  EXPECT_TRUE(GoesOnWithoutSome(options));
+  ASSERT_OK(SetStoreOption("on_replica_failure", "block", &options));
+  EXPECT_FALSE(GoesOnWithoutSome(options));
+}
+
 }  // namespace
 }  // namespace hyperloop

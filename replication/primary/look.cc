@@ -22,8 +22,7 @@ Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOption
 }
 
 FailureRules RulesOf(const StoreOptions& options) {
-  return {options.on_replica_failure == OnReplicaFailure::kContinue, options.min_replicas,
-          options.given_up};
+  return {GoesOnWithoutSome(options), options.min_replicas, options.given_up};
 }
 
 Result<std::vector<MemberLook>> LookAtReplicas(

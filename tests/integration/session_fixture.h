@@ -171,7 +171,8 @@ class SessionFixture : public testing::Test {
     options.ack_timeout = std::chrono::seconds(60);
     options.wait = WaitMode::kEvent;
     for (size_t i = 0; i < listed_; ++i) options.replicas.push_back(AddressOf(i));
-    if (without_some_) options.on_replica_failure = OnReplicaFailure::kContinue;
+    options.on_replica_failure =
+        without_some_ ? OnReplicaFailure::kContinue : OnReplicaFailure::kBlock;
     options.replicas.insert(options.replicas.end(), given_up_.begin(), given_up_.end());
     options.given_up = given_up_;
     options.add_replica = add_replica_;

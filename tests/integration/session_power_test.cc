@@ -69,6 +69,7 @@ class SessionPowerTest : public testing::Test {
 
   std::unique_ptr<Store> Taken() {
     StoreOptions options;
+    options.on_replica_failure = OnReplicaFailure::kBlock;
     for (const auto& each : replicas_) options.replicas.push_back(each->address());
     options.device = "unused";
     options.pool = folder_ + "/primary";

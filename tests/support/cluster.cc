@@ -71,6 +71,7 @@ StoreOptions TestCluster::Options() const {
   options.journal_size = 1 << 20;
   options.table_capacity = 64;
   options.wait = WaitMode::kEvent;
+  options.on_replica_failure = OnReplicaFailure::kBlock;
   options.ack_timeout = std::chrono::seconds(30);
   options.connect_timeout = std::chrono::seconds(30);
   return options;

@@ -290,6 +290,7 @@ StoreOptions World::Options() const {
   options.datapath = datapath_;
   options.ack = ack_;
   options.wait = wait_;
+  options.on_replica_failure = OnReplicaFailure::kBlock;
   options.journal_size = 512 << 10;
   options.table_capacity = 256;
   options.ack_timeout = std::chrono::seconds(30);

@@ -18,7 +18,8 @@ namespace hyperloop {
 
 enum class AckMode : uint8_t { kAppend, kSync };
 enum class LocalWrite : uint8_t { kAcknowledged, kOverlapped };
-enum class OnReplicaFailure : uint8_t { kBlock, kContinue };
+// kAuto: kContinue for three replicas or more, which can agree without one of them, else kBlock.
+enum class OnReplicaFailure : uint8_t { kAuto, kBlock, kContinue };
 
 struct StoreOptions {
   // "host:port" of the control endpoints of 1 to 8 replicas, in the order of the chain.
@@ -58,7 +59,7 @@ struct StoreOptions {
   // even if those that are left are no majority. Nobody may ever use what they hold after that.
   // Not an option of URIs, because it is meant for one taking (survivors.h).
   std::vector<std::string> given_up;
-  OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
+  OnReplicaFailure on_replica_failure = OnReplicaFailure::kAuto;
   uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
   // kContinue: a replica that answers no request for so long is left out, although its RNIC serves
   // on; 0: never.
@@ -68,6 +69,9 @@ struct StoreOptions {
   std::chrono::milliseconds connect_timeout{5000};
   std::chrono::milliseconds bulk_timeout{60000};
 };
+
+// Whether the group goes on without a replica that fails (on_replica_failure).
+bool GoesOnWithoutSome(const StoreOptions& options);
 
 struct OptionInfo {
   std::string_view name;
