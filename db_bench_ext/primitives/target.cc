@@ -153,8 +153,13 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   if (options.datapath) store.datapath = *options.datapath;
   store.takeover = false;  // whatever the URI says: a benchmark disturbs nobody
   store.restore = false;
-  if (!target->cluster_)
-    HL_RETURN_IF_ERROR(target->TakeGroup(options.window, options.wait).status());
+  if (target->cluster_) {
+    if (!store.datapath) store.datapath = Datapath::kOffload;
+  } else {
+    HL_ASSIGN_OR_RETURN(const Group* const group,
+                        target->TakeGroup(options.window, options.wait));
+    store.datapath = static_cast<Datapath>(group->info().datapath);
+  }
   HL_ASSIGN_OR_RETURN(const std::vector<Meters::Place> places, target->MeterPlaces());
   HL_ASSIGN_OR_RETURN(target->meters_, Meters::Open(places));
   if (target->cluster_) target->meters_.Watch(*target->cluster_);

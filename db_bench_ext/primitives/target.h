@@ -120,7 +120,7 @@ class Target {
 
   const Meters& meters() const { return meters_; }
   uint32_t replicas() const { return static_cast<uint32_t>(options_.replicas.size()); }
-  Datapath datapath() const { return options_.datapath; }
+  Datapath datapath() const { return *options_.datapath; }
 
  private:
   Target() = default;

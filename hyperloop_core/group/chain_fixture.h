@@ -58,7 +58,8 @@ struct ChainOptions {
   std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
   bool threaded = false;            // the engine runs on a thread of its own
   uint32_t spin_us = 50;            // of that thread
-  WaitMode wait = WaitMode::kPoll;  // of the primary; kEvent needs a thread or a daemon
+  WaitMode wait = WaitMode::kPoll;  // of the primary; the others need a thread or a daemon
+  std::chrono::nanoseconds poll_time = std::chrono::microseconds(50);  // of WaitMode::kHybrid
   bool check_ordering = true;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   std::vector<std::string> replica_names = {};
@@ -194,6 +195,7 @@ class Chain {
     group.ack_timeout = options_.ack_timeout;
     group.replica_names = options_.replica_names;
     group.wait = options_.wait;
+    group.poll_time = options_.poll_time;
     group.check_ordering = options_.check_ordering;
     if (stepped()) {
       group.idle = [this] {

@@ -70,7 +70,7 @@ Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& re
   // There is room for every acknowledgement and copy under way, and for the flush of all queues at
   // once.
   HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring),
-                                             .events = options_.wait == WaitMode::kEvent}));
+                                             .events = options_.wait != WaitMode::kPoll}));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(QueueAttr(local_ring)));
 
   info_.datapath = static_cast<uint32_t>(geometry_.datapath);
@@ -234,8 +234,13 @@ void GroupBase::AdvanceAcknowledged() {
 }
 
 Status GroupBase::WaitFor(Ticket ticket) {
-  const bool sleeps = options_.wait == WaitMode::kEvent && !options_.idle;
-  return sleeps ? SleepFor(ticket) : PollFor(ticket);
+  constexpr auto kForEver = std::chrono::nanoseconds::max();
+  if (options_.wait == WaitMode::kPoll || options_.idle) return PollFor(ticket, kForEver);
+  if (options_.wait == WaitMode::kHybrid) {
+    HL_RETURN_IF_ERROR(PollFor(ticket, options_.poll_time));
+    if (acknowledged_ >= ticket) return Status::Ok();
+  }
+  return SleepFor(ticket);
 }
 
 Status GroupBase::SleepFor(Ticket ticket) {
@@ -265,7 +270,7 @@ void GroupBase::SleepUntilEvent() {
   if (const auto taken = cq_->TakeEvents(); !taken.ok()) Break(taken.status());
 }
 
-Status GroupBase::PollFor(Ticket ticket) {
+Status GroupBase::PollFor(Ticket ticket, std::chrono::nanoseconds time) {
   Clock::time_point started{};
   for (uint32_t turn = 1;; ++turn) {
     if (!broken_.ok()) [[unlikely]] {
@@ -282,6 +287,7 @@ Status GroupBase::PollFor(Ticket ticket) {
     CheckWaiting(ticket);
     const Clock::time_point now = Clock::now();
     if (started == Clock::time_point{}) started = now;
+    if (now - started >= time) return Status::Ok();
     if (now - started > kYieldAfter) std::this_thread::yield();
   }
 }

@@ -11,7 +11,7 @@
 // Steps of a wait: Poll of the one completion queue (a load of a cache line while nothing arrives),
 // then the datapath's OnCompletion for each completion. Every kCheckInterval turns the wait looks
 // at the clock and at whether the device is alive. After kYieldAfter without progress it yields the
-// processor at each turn. With WaitMode::kEvent: a doorbell that asks for an event, one more Poll,
+// processor at each turn. With kEvent, or later with kHybrid: a doorbell that asks for an event, one more Poll,
 // poll(2), a read of the event.
 #pragma once
 
@@ -109,7 +109,8 @@ class GroupBase : public Group {
   void AdvanceAcknowledged();
   // Each of these waits until `ticket` is acknowledged or the group is broken.
   Status WaitFor(Ticket ticket);
-  Status PollFor(Ticket ticket);
+  // OK after `time`, too.
+  Status PollFor(Ticket ticket, std::chrono::nanoseconds time);
   Status SleepFor(Ticket ticket);
   // Sleeps until a completion may have come, for a bounded time.
   void SleepUntilEvent();

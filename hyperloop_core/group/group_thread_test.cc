@@ -96,6 +96,25 @@ TEST_P(GroupThreadTest, WaitingForEventsOneByOneTimesNothingOut) {
   }
 }
 
+// With no time to poll every wait sleeps; with much none does.
+TEST_P(GroupThreadTest, AWaitThatPollsFirstTakesEveryAcknowledgement) {
+  for (const auto poll_time : {std::chrono::nanoseconds(0), std::chrono::nanoseconds(10'000),
+                               std::chrono::nanoseconds(std::chrono::hours(1))}) {
+    auto made = Chain::Create({.datapath = GetParam(),
+                               .group_size = 2,
+                               .window = 4,
+                               .threaded = true,
+                               .spin_us = 0,
+                               .wait = WaitMode::kHybrid,
+                               .poll_time = poll_time});
+    ASSERT_OK(made);
+    const auto chain = std::move(made).value();
+    for (uint64_t n = 0; n < 200; ++n)
+      ASSERT_OK(chain->group().Write(64 * (n % 64), 64, n % 2 == 0));
+    ASSERT_OK(chain->group().WaitAll()) << chain->group().status().ToString();
+  }
+}
+
 TEST_P(GroupThreadTest, AWaitForEventsEndsWhenAReplicaIsGone) {
   auto made = Chain::Create({.datapath = GetParam(),
                              .group_size = 2,

@@ -182,9 +182,15 @@ std::string SetOnReplicaFailure(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+// By WaitMode.
+constexpr std::array<std::string_view, 3> kWaitNames = {"poll", "event", "hybrid"};
+
 std::string SetWait(std::string_view value, StoreOptions* options) {
-  if (value != "poll" && value != "event") return "is not a known way to wait";
-  options->wait = value == "poll" ? WaitMode::kPoll : WaitMode::kEvent;
+  options->wait.reset();
+  if (value == "auto") return "";
+  const auto* const found = std::ranges::find(kWaitNames, value);
+  if (found == kWaitNames.end()) return "is not a known way to wait";
+  options->wait = static_cast<WaitMode>(found - kWaitNames.begin());
   return "";
 }
 
@@ -306,12 +312,20 @@ constexpr Option kOptions[] = {
       "pipelined, and a Put without sync=true is not yet replicated when it returns)."},
      SetAck,
      [](const S& o) { return std::string(o.ack == AckMode::kAppend ? "append" : "sync"); }},
-    {{"wait", "one of poll|event", "poll", "poll, event",
+    {{"wait", "one of auto|poll|hybrid|event", "auto", "auto, poll, hybrid, event",
       "How the primary waits for acknowledgements: poll looks for them without end, which is "
       "fastest; event sleeps until its RNIC wakes it, which costs some tens of microseconds and "
-      "saves the processor."},
+      "saves the processor; hybrid polls for poll_us and then sleeps; auto, hybrid where the "
+      "primary may use fewer than four processors or has another RNIC than a replica, and poll "
+      "otherwise."},
      SetWait,
-     [](const S& o) { return std::string(o.wait == WaitMode::kPoll ? "poll" : "event"); }},
+     [](const S& o) {
+       return std::string(o.wait ? kWaitNames[static_cast<size_t>(*o.wait)] : "auto");
+     }},
+    {{"poll_us", "integer", "50", "1 to 1000000",
+      "With wait=hybrid: microseconds of polling before the primary sleeps."},
+     SetInteger<&S::poll_us, 1, 1'000'000>,
+     GetInteger<&S::poll_us>},
     {{"window", "integer", "64", "1 to 4096", "Group operations under way at once, at most."},
      SetInteger<&S::window, 1, kMaxWindow>,
      GetInteger<&S::window>},

@@ -66,6 +66,7 @@ constexpr std::pair<const char*, const char*> kValues[] = {{"replicas", "a:1,[::
                                                            {"datapath", "fanout"},
                                                            {"ack", "sync"},
                                                            {"wait", "event"},
+                                                           {"poll_us", "20"},
                                                            {"window", "4096"},
                                                            {"journal_size", "64M"},
                                                            {"region_size", "15G"},

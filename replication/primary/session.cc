@@ -1,6 +1,8 @@
 // Session: serving and closing.
 #include "primary/session.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "common/group_error.h"
@@ -19,6 +21,13 @@ constexpr std::chrono::milliseconds kTellTimeout{100};
 constexpr std::chrono::milliseconds kLeastRelease{20};
 // The lowest rate at which a replica is expected to read, compare or persist its region.
 constexpr uint64_t kBytesPerSecond = 128u << 20;
+
+// How many this process may run on.
+int AllowedProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
 
 // An error of the group, in the form that callers get.
 Status AsLost(const Status& status) {
@@ -81,6 +90,16 @@ Datapath Session::DatapathToArm() {
   return choice.datapath;
 }
 
+WaitMode Session::WaitToArm() const {
+  if (options_.wait.has_value()) return *options_.wait;
+  if (!device_->caps().completion_events) return WaitMode::kPoll;
+  const auto elsewhere = [this](const ReplicaHandle* replica) {
+    return replica->rnic() != device_->rnic();
+  };
+  const bool sleeps = AllowedProcessors() < 4 || std::ranges::any_of(members_, elsewhere);
+  return sleeps ? WaitMode::kHybrid : WaitMode::kPoll;
+}
+
 Status Session::ArmGroup() {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(pd_, device_->AllocatePd());
@@ -92,7 +111,8 @@ Status Session::ArmGroup() {
   GroupOptions group_options;
   group_options.datapath = datapath;
   group_options.window = options_.window;
-  group_options.wait = options_.wait;
+  group_options.wait = WaitToArm();
+  group_options.poll_time = std::chrono::microseconds(options_.poll_us);
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.link_timeout = failure_times_.silence;
   group_options.watch = [this] { return CheckMembers(); };

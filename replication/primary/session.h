@@ -193,6 +193,7 @@ class Session {
   Status InstallBeforeChange(const TakePlan& plan);
   // Makes members and queues, and locks the lock word. All regions must be equal.
   Datapath DatapathToArm();
+  WaitMode WaitToArm() const;
   Status ArmGroup();
   // `attached`: the members' memory can be reached.
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;

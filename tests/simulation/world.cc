@@ -118,6 +118,7 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
   options_.journal_size = 256 << 10;
   options_.table_capacity = 64;
   options_.on_replica_failure = OnReplicaFailure::kBlock;
+  options_.wait = WaitMode::kPoll;  // the same on every machine
   options_.ack_timeout = kAckTimeout;
   options_.connect_timeout = kAckTimeout;
   options_.bulk_timeout = kAckTimeout;

@@ -79,8 +79,10 @@ inline constexpr uint64_t kMaxPart = 1ull << 30;
 using Ticket = uint64_t;  // 1, 2, 3 … in submission order
 
 // How Submit, Wait and WaitAll wait: kPoll looks for completions without end; kEvent sleeps until
-// the RNIC signals one, which costs a wake-up (tens of microseconds) and saves the processor.
-enum class WaitMode : uint8_t { kPoll, kEvent };
+// the RNIC signals one, which costs a wake-up (tens of microseconds) and saves the processor;
+// kHybrid polls for GroupOptions::poll_time and then sleeps, so that only what takes longer pays the
+// wake-up, and an outage takes no processor.
+enum class WaitMode : uint8_t { kPoll, kEvent, kHybrid };
 
 struct OperationResult {
   // gCAS: the original value at each replica that executed; elsewhere 0.
@@ -95,7 +97,8 @@ struct GroupOptions {
   uint32_t slots = 0;
   // The longest wait for an acknowledgement; above 0.
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
-  WaitMode wait = WaitMode::kPoll;  // kEvent needs rnic::Caps::completion_events
+  WaitMode wait = WaitMode::kPoll;  // the others need rnic::Caps::completion_events
+  std::chrono::nanoseconds poll_time = std::chrono::microseconds(50);  // kHybrid
   bool check_ordering = true;       // off only for the test that shows why it is on
   // Called over and over while a call waits, whatever `wait` says, e.g. to step an embedded RNIC.
   // Null: the waiting loop only pauses.

@@ -35,7 +35,8 @@ struct StoreOptions {
   std::string keys;              // directory of identity and trusted keys; empty: none
   std::optional<Datapath> datapath;  // none: auto, chosen each time the group is armed
   AckMode ack = AckMode::kAppend;
-  WaitMode wait = WaitMode::kPoll;
+  std::optional<WaitMode> wait;  // none: auto, chosen each time the group is armed
+  uint32_t poll_us = 50;         // µs that wait=hybrid polls
   uint32_t window = 64;
   uint64_t journal_size = 32ull << 20;  // bytes; applied when the group is formatted
   uint64_t region_size = 0;             // bytes; 0: that of the first replica
