@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -86,13 +87,18 @@ void Steps::AddWhileItServes() {
   world_.Place(next.added);
   sets_.MayServe(next);
   const bool disturbs = Below(2) == 0;
-  for (uint64_t rounds = Below(16); rounds > 0 && !Holds(next); --rounds) {
+  // As for `hyperloopctl add`: what was only installed may be taken back.
+  const auto taken_in = [&] {
+    return Holds(next) && std::ranges::all_of(
+                              next.replicas, [this](int each) { return world_.HasServed(each); });
+  };
+  for (uint64_t rounds = Below(16); rounds > 0 && !taken_in(); --rounds) {
     for (const int each : before)
       if (world_.up(each)) world_.Propose(each, next.added).IgnoreError();
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(2000)));
     if (disturbs && Below(6) == 0) Restart(AnyReplica(), Below(2) == 0);
   }
-  if (Holds(next)) {
+  if (taken_in()) {
     sets_.Serves(next.Plain());
     if (Below(2) == 0) return;
   }

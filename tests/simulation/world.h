@@ -125,6 +125,8 @@ class World {
   // --- what an operator does (world_tools.cc)
   // Proposes a replica to the group that this one is in.
   Status Propose(int replica, int proposed) const;
+  // Whether the newest configuration that the replica has installed has served.
+  bool HasServed(int replica) const;
   // The lines of the replica's host say where it is from now on.
   void Place(int replica);
   struct View {

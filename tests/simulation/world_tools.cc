@@ -45,6 +45,16 @@ Status World::Propose(int replica, int proposed) const {
       .status();
 }
 
+bool World::HasServed(int replica) const {
+  const Result<control::Trust> trust = control::Trust::Load(KeysOf(kPrimaries[0]), nullptr);
+  const Result<control::Endpoint> endpoint = control::ParseEndpoint(AddressOf(replica));
+  if (!trust.ok() || !endpoint.ok()) return false;
+  const auto client = control::ControlClient::Connect(*endpoint, *trust, kPatience);
+  if (!client.ok()) return false;
+  const auto hello = (*client)->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience);
+  return hello.ok() && hello->served_epoch == hello->installed_epoch;
+}
+
 void World::Place(int replica) {
   if (!keyed_) return;
   for (identity::TrustedPeer& each : trusted_)
