@@ -56,6 +56,7 @@ class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
 
 // Takes the group for the directory, which makes both hold the same, and releases the group.
 Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
+  fs.OnlyPrepare();
   std::shared_ptr<rocksdb::Logger> log;
   const IOStatus logging = fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr);
   if (logging.IsBusy())

@@ -67,6 +67,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     near_ = std::move(near);
   }
 
+  // Its takings only make the directory ready, for a program that is to open it.
+  void OnlyPrepare() { only_prepares_ = true; }
+
   // Ok if the directory could be bound to the group now, or the error with which LockFile would
   // refuse it. kBusy: a primary lives. It takes nothing and changes nothing.
   Status Examine(const std::string& directory);
@@ -265,6 +268,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
   bool must_hold_database_ = false;
+  bool only_prepares_ = false;
   NearFiles near_;
 
   // Guards overwritten_. It is held while a mended file is put in place, and locked after mutex_.

@@ -117,6 +117,7 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
   HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, file));
   if (file->IsCopy() && !options_.rebind) return RefuseCopy(request.directory, *file);
   request.pairing = file->pairing;
+  request.only_prepares = only_prepares_;
   // The database gets another name. So a directory that was bound, but does not say so because the
   // call was cut short, is refused, and not taken for one that holds what the group lists.
   if (options_.rebind) request.pairing.database.clear();

@@ -26,6 +26,7 @@ using Action = std::function<int()>;
 // Each adds one subcommand; parsing it sets *chosen to what it does.
 void AddCluster(CLI::App& app, Action* chosen);
 void AddStatus(CLI::App& app, Action* chosen);
+void AddWait(CLI::App& app, Action* chosen);
 void AddTop(CLI::App& app, Action* chosen);
 void AddCounters(CLI::App& app, Action* chosen);
 void AddVerify(CLI::App& app, Action* chosen);

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   Action chosen;
   AddCluster(app, &chosen);
   AddStatus(app, &chosen);
+  AddWait(app, &chosen);
   AddTop(app, &chosen);
   AddCounters(app, &chosen);
   AddVerify(app, &chosen);

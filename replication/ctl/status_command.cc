@@ -11,6 +11,7 @@
 #include "ctl/daemons.h"
 #include "ctl/nodes.h"
 #include "ctl/repeat.h"
+#include "ctl/standing.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -20,6 +21,9 @@ struct Look {
   Status error;  // why the rest is empty
   NodeStatus status;
   bool owner_lives = false;
+
+  // Its owner is writing the region, so what is in it is not damage.
+  bool filling() const { return owner_lives && status.sealed_epoch > status.installed_epoch; }
 };
 
 // Reads every replica once. A living owner's heartbeat moves within 500 ms. It is watched at one
@@ -81,7 +85,7 @@ std::string ProcessOf(const NodePlace& place) {
   return std::string(place.silent.ok() ? ProcessStateName(place.state) : "silent");
 }
 
-nlohmann::ordered_json ToJson(const Look& look) {
+nlohmann::ordered_json ToJson(const Look& look, const Standing& standing) {
   const NodeStatus& status = look.status;
   nlohmann::ordered_json json;
   json["replica"] = look.place->name;
@@ -109,6 +113,14 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["file_refusal"] = status.file_refusal;
   json["primary_file_damage"] = status.owner_damage;
   json["datapath"] = status.datapath;
+  json["awaits_opening"] = status.awaits_opening;
+  json["region_filling"] = look.filling();
+  json["files_lacking"] = nullptr;
+  json["files_lacking_bytes"] = nullptr;
+  if (standing.lack.ok()) {
+    json["files_lacking"] = standing.lack->files;
+    json["files_lacking_bytes"] = standing.lack->bytes;
+  }
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -126,7 +138,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["table_capacity"] = status.table_capacity;
   json["recorded_epoch"] = status.configuration.epoch;
   json["recorded_chain"] = status.configuration.replicas;
-  json["log_error"] = status.log_error;
+  json["log_error"] = look.filling() ? "" : status.log_error;
   json["damage"] = status.damage;
   json["files"] = FilesToJson(status.files);
   return json;
@@ -148,7 +160,16 @@ void PrintFiles(const Look& look) {
   }
 }
 
-void PrintText(const Look& look, const Look& first) {
+// What keeps a replica from being a whole one, though nothing of it is damaged.
+void PrintFilling(const Look& look, const Standing& standing) {
+  if (look.filling()) std::printf("  BEING FILLED: the primary is writing the region\n");
+  const std::string lack = LackText(standing);
+  if (lack.empty()) return;
+  const char* const mark = look.owner_lives ? "BEING FILLED" : "NOT FILLED";
+  std::printf("  %s: %s\n", standing.lack.ok() ? mark : "UNKNOWN", Shown(lack).c_str());
+}
+
+void PrintText(const Look& look, const Standing& standing, const Look& first) {
   const NodeStatus& status = look.status;
   // Texts of a damaged or foreign replica may hold terminal control characters.
   std::printf("%s  %s  %s", look.place->name.c_str(), look.place->listen.c_str(),
@@ -174,6 +195,9 @@ void PrintText(const Look& look, const Look& first) {
               : status.released ? "closed"
                                 : silent.c_str(),
               datapath.c_str());
+  if (status.awaits_opening)
+    std::printf("  NOT OPENED: it was promoted or adopted, and no database was opened since\n");
+  PrintFilling(look, standing);
   if (!status.owner_damage.empty())
     std::printf("  DAMAGED: %s\n", Shown(status.owner_damage).c_str());
   for (size_t i = 0; i < status.absent.size(); ++i) {
@@ -209,7 +233,8 @@ void PrintText(const Look& look, const Look& first) {
               status.files.size(), static_cast<unsigned long long>(status.table_capacity),
               static_cast<unsigned long long>(status.extents_used),
               static_cast<unsigned long long>(status.extents), Shown(status.directory).c_str());
-  if (!status.log_error.empty()) std::printf("  DAMAGED: %s\n", Shown(status.log_error).c_str());
+  if (!status.log_error.empty() && !look.filling())
+    std::printf("  DAMAGED: %s\n", Shown(status.log_error).c_str());
   for (const std::string& damage : status.damage)
     std::printf("  DAMAGED: %s\n", Shown(damage).c_str());
   if (&look != &first && SameFiles(status.files, first.status.files)) {
@@ -243,16 +268,25 @@ int Run(const StatusOptions& options) {
   Result<Nodes> nodes = Nodes::Find(options.where);
   if (!nodes.ok()) return Fail(nodes.status());
   const std::vector<Look> looks = LookAtAll(*nodes);
+  std::vector<const NodeStatus*> statuses;
+  for (const Look& look : looks) statuses.push_back(look.error.ok() ? &look.status : nullptr);
+  const std::vector<Standing> standings = StandingsOf(*nodes, statuses);
   bool all = true;
   nlohmann::ordered_json json{{"replicas", nlohmann::ordered_json::array()}};
-  for (const Look& look : looks) {
-    all = all && look.error.ok() && look.status.log_error.empty() && look.status.damage.empty();
+  for (size_t i = 0; i < looks.size(); ++i) {
+    const Look& look = looks[i];
+    const bool sound = look.status.log_error.empty() || look.filling();
+    all = all && look.error.ok() && sound && look.status.damage.empty();
     if (as_json) {
-      json["replicas"].push_back(ToJson(look));
+      json["replicas"].push_back(ToJson(look, standings[i]));
     } else {
-      PrintText(look, looks.front());
+      PrintText(look, standings[i], looks.front());
     }
   }
+  const std::string risk = NextFailureOf(nodes->uri(), NewestOf(statuses), standings);
+  json["next_failure_stops_writes"] = risk;
+  if (!as_json && !risk.empty())
+    std::printf("the next failure stops writes: %s\n", risk.c_str());
   const std::vector<std::string> shared = SharedProcessors(*nodes);
   json["shared_processors"] = shared;
   for (const std::string& line : shared)

@@ -71,6 +71,7 @@ class BytesView : public NodeView {
     status.owner = text(state.sealed_owner);
     status.sealed_epoch = state.sealed_epoch;
     status.released = state.released;
+    status.awaits_opening = state.awaits_opening;
     status.installed_epoch = state.installed.epoch;
     for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
     const Absences absences = ParseAbsences(absences_text);

@@ -28,7 +28,7 @@ struct NodeBlock {
   };
   std::array<Replica, kMaxConfigurationReplicas> replicas;  // the absent ones last
   uint32_t absent_count;
-  uint32_t zero0;
+  uint32_t awaits_opening;
   uint64_t branch_epoch;
   Uuid branch_owner;
   std::array<uint8_t, 112> zero;
@@ -62,6 +62,7 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   state->installed.absent.clear();
   state->installed.branch = {block.branch_epoch, block.branch_owner};
   state->released = block.released == 1;
+  state->awaits_opening = block.awaits_opening == 1;
   for (uint32_t i = 0; i < block.replica_count + block.absent_count; ++i) {
     const auto& address = block.replicas[i].address;
     const auto end = std::find(address.begin(), address.end(), '\0');
@@ -151,6 +152,7 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   block.replica_count = static_cast<uint32_t>(installed.replicas.size());
   block.absent_count = static_cast<uint32_t>(installed.absent.size());
   block.released = state->released ? 1 : 0;
+  block.awaits_opening = state->awaits_opening ? 1 : 0;
   block.branch_epoch = installed.branch.epoch;
   block.branch_owner = installed.branch.owner;
   for (size_t i = 0; i < all.size(); ++i) {

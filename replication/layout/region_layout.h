@@ -354,6 +354,8 @@ struct NodeState {
   Uuid sealed_owner{};      // digest of its id, as Configuration::owner
   Configuration installed;  // epoch 0: none
   bool released = false;    // the owner of the sealed epoch has released the node
+  // That owner only made the database ready for a program that is to open it.
+  bool awaits_opening = false;
 };
 // Returns the newer valid copy. kNotFound: the pool is fresh, or power failed while the first state
 // was written. kCorruption: neither copy is valid.

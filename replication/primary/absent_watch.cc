@@ -73,6 +73,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
     absent_ = std::move(absent);
     leaver_until_ = {};
     silent_.clear();
+    suspected_.clear();
     any_silent_.store(false, std::memory_order_relaxed);
     group_ = group;
     region_size_ = region_size;
@@ -107,6 +108,11 @@ std::optional<std::string> AbsentWatch::Leaver() const {
 std::vector<std::string> AbsentWatch::Silent() const {
   const std::lock_guard lock(mutex_);
   return silent_;
+}
+
+std::vector<std::string> AbsentWatch::Suspected() const {
+  const std::lock_guard lock(mutex_);
+  return suspected_;
 }
 
 void AbsentWatch::Failed(const std::string& address) {
@@ -230,17 +236,18 @@ void AbsentWatch::AskMembers() {
       leaving = AddressOf(hello.leaving_replica);
   }
   proposals_ = std::move(proposals);
-  std::vector<std::string> silent = JudgeSilence(configuration, unanswered, generation, begun);
+  MemberSilence::Judgement silence = JudgeSilence(configuration, unanswered, generation, begun);
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return;
   NoteProposalLocked(proposed);
   NoteLeaverLocked(leaving, unanswered.empty());
-  silent_ = std::move(silent);
+  silent_ = std::move(silence.to_leave_out);
+  suspected_ = std::move(silence.all_suspected);
   any_silent_.store(!silent_.empty(), std::memory_order_relaxed);
 }
 
 // Members that changed, or were brought back, begin anew.
-std::vector<std::string> AbsentWatch::JudgeSilence(const Configuration& configuration,
+MemberSilence::Judgement AbsentWatch::JudgeSilence(const Configuration& configuration,
                                                    const std::vector<std::string>& unanswered,
                                                    uint64_t generation, Clock::time_point begun) {
   if (std::exchange(silence_generation_, generation) != generation) silence_.Forget();
@@ -251,7 +258,7 @@ std::vector<std::string> AbsentWatch::JudgeSilence(const Configuration& configur
   }
   for (const std::string& each : judged.answering)
     LogLine(log_.get(), LogLevel::kInfo, {"replica ", each, " answers requests again"});
-  return std::move(judged.to_leave_out);
+  return judged;
 }
 
 void AbsentWatch::NoteProposalLocked(const std::string& address) {

@@ -65,6 +65,8 @@ class AbsentWatch {
   // others answered, and these may go on without them. Empty from Set on, until they are found so
   // again.
   std::vector<std::string> Silent() const;
+  // The addresses of all members that have not answered for a while.
+  std::vector<std::string> Suspected() const;
   bool any_silent() const { return any_silent_.load(std::memory_order_relaxed); }
   // Notes that this replica could not be taken in, or failed again soon after that. It is not ready
   // before a pause, which doubles each time.
@@ -101,8 +103,8 @@ class AbsentWatch {
   // Whether this member tells a replica that is to come, or one that `leaves`, for which somebody
   // vouches who may propose it.
   bool Counts(const std::string& member, const control::HelloReplyT& told, bool leaves);
-  // Logs whom it suspects, and returns who is to be left out. `begun`: when the round was.
-  std::vector<std::string> JudgeSilence(const Configuration& configuration,
+  // Logs whom it suspects. `begun`: when the round was.
+  MemberSilence::Judgement JudgeSilence(const Configuration& configuration,
                                         const std::vector<std::string>& unanswered,
                                         uint64_t generation, Clock::time_point begun);
   void NoteProposalLocked(const std::string& address);
@@ -149,7 +151,7 @@ class AbsentWatch {
   std::vector<Absent> absent_;        // and the proposed one, last
   Clock::time_point leaver_until_{};  // Leaver names the only absent replica until then
   std::string leaver_refusal_;        // as it was logged last
-  std::vector<std::string> silent_;
+  std::vector<std::string> silent_, suspected_;
   Clock::time_point next_round_{};          // when the members may be asked next
   std::map<std::string, History> history_;  // by address
 

@@ -487,10 +487,20 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
 
 bool BulkLane::FewCount(size_t of) const {
   const std::lock_guard lock(mutex_);
-  const auto holding = std::ranges::count_if(replicas_, [&](const auto& each) {
-    return each->counts && (each->compared || listed_.empty());
-  });
+  const auto holding = std::ranges::count_if(
+      replicas_, [&](const auto& each) { return IsHolder(*each, !listed_.empty()); });
   return 2 * static_cast<size_t>(holding) < of;
+}
+
+std::vector<BulkLane::Standing> BulkLane::Standings() const {
+  std::vector<Standing> standings;
+  const std::lock_guard lock(mutex_);
+  const std::vector<WholeFile> listed = ListedLocked();
+  for (const auto& each : replicas_) {
+    const Lack lack = LackOfLocked(*each, listed);
+    standings.push_back({each->name, lack.files, lack.bytes, IsHolder(*each, !listed.empty())});
+  }
+  return standings;
 }
 
 bool BulkLane::FewCountLocked(size_t of) const {

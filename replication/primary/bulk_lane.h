@@ -112,6 +112,14 @@ class BulkLane {
   // Whether fewer than half of `of` replicas count and have said what they hold.
   bool FewCount(size_t of) const;
   size_t damaged() const;  // as LocalMender's
+  // What a replica is not known to hold of the files that are listed.
+  struct Standing {
+    std::string name;
+    uint64_t files = 0;
+    uint64_t bytes = 0;
+    bool holds = false;  // it counts, and has said what it holds
+  };
+  std::vector<Standing> Standings() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -206,6 +214,9 @@ class BulkLane {
   Status Name(Replica& replica, const Step& step);
   // Notes a call that began then, and took `moved` of `asked` bytes.
   void NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock::time_point began);
+  static bool IsHolder(const Replica& replica, bool any_listed) {
+    return replica.counts && (replica.compared || !any_listed);
+  }
   // What a replica lacks of some files that are still listed.
   struct Lack {
     uint64_t files = 0;

@@ -501,6 +501,30 @@ TEST_F(BulkLaneTest, AReplicaThatHasNotSaidWhatItHoldsIsNotKnownToHoldIt) {
   EXPECT_TRUE(Eventually([&] { return !lane_->FewCount(2); }));
 }
 
+TEST_F(BulkLaneTest, TellsWhatEachReplicaLacks) {
+  Use(3);
+  const WholeFile table = Make("000007.sst", "nine byte");
+  List(table);
+  replicas_[1]->StopAt(4);  // connecting, the list, and the first piece come before
+  AimAtTwo(3);
+  replicas_[1]->AwaitStopped();
+  EXPECT_TRUE(test::Eventually([&] { return lane_->Standings()[0].files == 0; }));
+  const std::vector<BulkLane::Standing> filling = lane_->Standings();
+  ASSERT_EQ(filling.size(), 3u);
+  EXPECT_EQ(filling[0].name, NameOf(0));
+  EXPECT_TRUE(filling[0].holds);
+  EXPECT_EQ(filling[1].files, 1u);
+  EXPECT_EQ(filling[1].bytes, table.size - kPiece);
+  EXPECT_FALSE(filling[1].holds);
+  EXPECT_EQ(filling[2].files, 1u) << "nobody knows what an absent one holds";
+  EXPECT_EQ(filling[2].bytes, table.size);
+  EXPECT_FALSE(filling[2].holds);
+  replicas_[1]->Go();
+  EXPECT_TRUE(test::Eventually([&] { return lane_->Standings()[1].holds; }));
+  EXPECT_EQ(lane_->Standings()[1].files, 0u);
+  EXPECT_EQ(lane_->Standings()[1].bytes, 0u);
+}
+
 TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
   List(Make("000007.sst", "bytes"));
   replicas_[1]->StopAt(1);

@@ -25,6 +25,7 @@ MemberSilence::Judgement MemberSilence::Judge(const Configuration& configuration
       silence.suspected = true;
       out.suspected.push_back(address);
     }
+    if (silence.suspected) out.all_suspected.push_back(address);
     if (now - silence.since >= timeout_) out.to_leave_out.push_back(address);
     silences_[address] = silence;
     before.erase(address);

@@ -33,11 +33,13 @@ TEST_F(MemberSilenceTest, ASilentMemberIsSuspectedOnceAndLeftOutAfterTheTimeout)
   EXPECT_THAT(At(silence, 3, {"b:1"}).suspected, ElementsAre("b:1"));
   const auto before = At(silence, 9, {"b:1"});
   EXPECT_THAT(before.suspected, IsEmpty());
+  EXPECT_THAT(before.all_suspected, ElementsAre("b:1"));
   EXPECT_THAT(before.to_leave_out, IsEmpty());
   EXPECT_THAT(At(silence, 10, {"b:1"}).to_leave_out, ElementsAre("b:1"));
   const auto after = At(silence, 11, {});
   EXPECT_THAT(after.to_leave_out, IsEmpty());
   EXPECT_THAT(after.answering, ElementsAre("b:1"));
+  EXPECT_THAT(after.all_suspected, IsEmpty());
 }
 
 TEST_F(MemberSilenceTest, AnAnswerInBetweenBeginsAnew) {

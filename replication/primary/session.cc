@@ -342,6 +342,7 @@ Status Session::Close() {
 Status Session::GiveBack(bool never_served) {
   auto request = OwnerRequest<control::ReleaseRequestT>(own_);
   request.never_served = never_served;
+  request.awaits_opening = only_prepares_ && !never_served;
   // All replicas share one deadline.
   const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
   Status status;

@@ -33,6 +33,7 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
+#include "hyperloop/metrics/page.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "layout/absences.h"
@@ -315,6 +316,7 @@ class Session {
   void StartMetrics();
   // Needs no lock.
   std::string MetricsPage(const std::string& group) const;
+  void AddReplicas(const metrics::Label& group, metrics::Page* page) const;
   // The error of a call that finds no lane.
   Status NotServing();
   // Remembers that the group is lost, if `status` is an error of the group. Returns the error that
@@ -359,6 +361,7 @@ class Session {
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
+  bool only_prepares_ = false;  // as TakeRequest's
   PhaseTimes times_;  // of the taking
   // The end of the members' best log, or of their longest one if none will do (ChooseMember).
   struct LogsEnd {

@@ -52,6 +52,36 @@ void Session::StartMetrics() {
       log_, PinnedCpu(*device_));
 }
 
+// Called by the thread of metrics_file_, which ends before bulk_ and absent_watch_ do.
+void Session::AddReplicas(const metrics::Label& group, Page* page) const {
+  const std::vector<std::string> suspected = absent_watch_->Suspected();
+  std::map<std::string, BulkLane::Standing> standings;  // by name
+  if (bulk_ != nullptr)
+    for (BulkLane::Standing& each : bulk_->Standings()) standings[each.name] = std::move(each);
+  Redundancy now;
+  for (const auto& [address, present] : Present()) {
+    const Label replica{"replica", address};
+    const bool silent = present && std::ranges::count(suspected, address) != 0;
+    const BulkLane::Standing& files = standings["replica " + address];
+    const bool catches_up = present && bulk_ != nullptr && !files.holds;
+    ++(present ? now.members : now.absent);
+    if (silent) ++now.silent;
+    if (present && !silent && !catches_up) ++now.holders;
+    now.catching_up = now.catching_up || catches_up;
+    page->Add("hyperloop_primary_replica_present", present ? 1 : 0, {group, replica});
+    page->Add("hyperloop_primary_replica_suspected", silent ? 1 : 0, {group, replica});
+    page->Add("hyperloop_primary_replica_catches_up", catches_up ? 1 : 0, {group, replica});
+    page->Add("hyperloop_primary_replica_files_lacking", files.files, {group, replica});
+    page->Add("hyperloop_primary_replica_files_lacking_bytes", files.bytes, {group, replica});
+  }
+  const size_t all = now.members + now.absent;
+  const Redundancy whole{all, 0, 0, all, false};
+  page->Add("hyperloop_primary_next_failure_stops_writes", NextFailure(now, Rules()).empty() ? 0 : 1,
+            {group});
+  page->Add("hyperloop_primary_bears_failure_when_whole", NextFailure(whole, Rules()).empty() ? 1 : 0,
+            {group});
+}
+
 // Called by the thread of metrics_file_, which ends before lane_ does.
 std::string Session::MetricsPage(const std::string& group_id) const {
   const Label group{"group", group_id};
@@ -63,8 +93,7 @@ std::string Session::MetricsPage(const std::string& group_id) const {
   page.Add("hyperloop_primary_epoch", epoch(), {group});
   if (const std::optional<Datapath> armed = armed_)
     page.Add("hyperloop_primary_info", 1, {group, {"datapath", std::string(DatapathName(*armed))}});
-  for (const auto& [address, present] : Present())
-    page.Add("hyperloop_primary_replica_present", present ? 1 : 0, {group, {"replica", address}});
+  AddReplicas(group, &page);
   page.Add("hyperloop_primary_window", options_.window, {group});
   AddLane(lane_->counters(), group, &page);
   page.Add("hyperloop_primary_failed_calls_total", failed_calls_.load(std::memory_order_relaxed),

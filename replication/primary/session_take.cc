@@ -499,6 +499,7 @@ Result<TakePlan> Session::PlanAndJudge(const TakeRequest& request, std::vector<M
 
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
+  only_prepares_ = request.only_prepares;
   looks_before_.clear();
   unproven_ = nullptr;
   stands_in_for_.reset();

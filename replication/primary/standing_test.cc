@@ -95,6 +95,30 @@ TEST_F(StandingTest, ARivalThatMayLiveComesBeforeAMissingReplica) {
   EXPECT_EQ(Judge(2).standing, Standing::kFenced);
 }
 
+TEST(NextFailure, StopsWritesWhereTooFewWouldBeLeft) {
+  const FailureRules rules{true, 0};
+  EXPECT_EQ(NextFailure({3, 0, 0, 3, false}, rules), "");
+  EXPECT_THAT(NextFailure({3, 0, 0, 3, false}, {}), HasSubstr("on_replica_failure=block"));
+  EXPECT_THAT(NextFailure({3, 0, 0, 3, false}, {true, 3}), HasSubstr("3 are needed"));
+  EXPECT_THAT(NextFailure({2, 0, 0, 2, false}, rules), HasSubstr("2 of 2 replicas"));
+  EXPECT_THAT(NextFailure({2, 1, 0, 2, false}, rules), HasSubstr("2 of 3 replicas"));
+  EXPECT_THAT(NextFailure({3, 0, 1, 2, false}, rules), HasSubstr("2 of 3 replicas"));
+  EXPECT_EQ(NextFailure({4, 1, 0, 4, false}, rules), "");
+  EXPECT_EQ(NextFailure({5, 0, 1, 4, false}, rules), "");
+  EXPECT_THAT(NextFailure({5, 0, 2, 3, false}, rules), HasSubstr("3 are needed"));
+  EXPECT_NE(NextFailure({1, 0, 0, 1, false}, rules), "");
+}
+
+// After it, flushes would wait for a replica that is being filled.
+TEST(NextFailure, StopsWritesWhereFewerThanHalfWouldHoldTheFiles) {
+  const FailureRules rules{true, 0};
+  EXPECT_THAT(NextFailure({3, 0, 0, 2, true}, rules), HasSubstr("2 of 3 replicas hold"));
+  EXPECT_EQ(NextFailure({5, 0, 0, 4, true}, rules), "");
+  EXPECT_NE(NextFailure({5, 0, 0, 3, true}, rules), "");
+  EXPECT_EQ(NextFailure({4, 0, 0, 3, true}, rules), "") << "two of four are half";
+  EXPECT_NE(NextFailure({4, 0, 0, 2, true}, rules), "");
+}
+
 TEST(LeastReplicas, IsNeverLessThanAMajority) {
   Configuration three;
   three.replicas.resize(3);

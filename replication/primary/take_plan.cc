@@ -412,13 +412,30 @@ Status WithWayWithoutStrangers(const Status& refused, std::span<const MemberLook
                                "without it")};
 }
 
+size_t LeastOf(size_t voters, size_t all, size_t min_replicas) {
+  return std::max({voters / 2 + 1, all / 2 + 1, min_replicas});
+}
+
 }  // namespace
 
 size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules) {
   if (!rules.may_leave_out) return SIZE_MAX;
   const size_t voters = configuration.replicas.size();
-  const size_t all = voters + configuration.absent.size();
-  return std::max({voters / 2 + 1, all / 2 + 1, rules.min_replicas});
+  return LeastOf(voters, voters + configuration.absent.size(), rules.min_replicas);
+}
+
+// Flushes wait for those that catch up while fewer than half hold the files (BulkLane).
+std::string NextFailure(const Redundancy& now, const FailureRules& rules) {
+  if (!rules.may_leave_out) return "on_replica_failure=block, so that writes wait for each replica";
+  const size_t all = now.members + now.absent;
+  const size_t there = now.members - now.silent;
+  const size_t least = LeastOf(now.members, all, rules.min_replicas);
+  if (there < least + 1)
+    return Text(there, " of ", all, " replicas are there, and ", least, " are needed");
+  if (!now.catching_up || 2 * now.holders >= all + 2) return "";
+  return Text(now.holders, " of ", all,
+              " replicas hold the files of the database, and with fewer than half flushes wait for "
+              "those that are being filled");
 }
 
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,

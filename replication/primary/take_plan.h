@@ -45,6 +45,16 @@ struct FailureRules {
 // installed by some of their members only.
 size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules);
 
+// How the replicas of a group stand.
+struct Redundancy {
+  size_t members = 0, absent = 0;
+  size_t silent = 0;         // members that answer no request
+  size_t holders = 0;        // members that answer, and hold the files of the database
+  bool catching_up = false;  // a member does not hold them yet
+};
+// Why writes would stop if one more replica failed; empty: they would go on.
+std::string NextFailure(const Redundancy& now, const FailureRules& rules);
+
 // What the options say about a change of the group's replicas: the addresses of one that may be
 // new and one that is to leave; empty: none.
 struct ReplicaChange {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 
 #include <cerrno>
 #include <chrono>
@@ -61,6 +62,7 @@ Status BulkServer::Start(const std::string& root, Tell aside, Tell refusal) {
     return Busy(Text("another replica keeps its files in ", path,
                      "; give each replica a directory of its own (--files)"));
   }
+  LookAtDisk();
   service_ = std::make_unique<BulkService>(std::move(path), log_.get());
   thread_ = std::thread([this] { Run(); });
   return {};
@@ -85,6 +87,14 @@ void BulkServer::ScrubIfIdle() {
   told_ = aside;
 }
 
+// A disk that hangs holds up this thread only.
+void BulkServer::LookAtDisk() {
+  struct statvfs disk {};
+  if (fstatvfs(root_.get(), &disk) != 0) return;
+  disk_bytes_.store(disk.f_blocks * disk.f_frsize, std::memory_order_relaxed);
+  disk_free_bytes_.store(disk.f_bavail * disk.f_frsize, std::memory_order_relaxed);
+}
+
 void BulkServer::Run() {
   pthread_setname_np(pthread_self(), "hl-bulk");
   YieldToOtherThreads();
@@ -94,6 +104,7 @@ void BulkServer::Run() {
     if (poll(&stop, 1, 0) > 0) return;
     const Status served = server_->Serve(scrub, stop_.get());
     if (control::Clock::now() >= scrub) {
+      LookAtDisk();
       if (RanOutOfMemory([this] { ScrubIfIdle(); }))
         LogLine(log_.get(), LogLevel::kWarn, {"out of memory while files are checked"});
       scrub = control::Clock::now() + kScrubInterval;

@@ -4,6 +4,7 @@
 // for anything, it reads the files again (FileScrub).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,6 +40,10 @@ class BulkServer {
       const std::string& root, Tell aside, Tell refusal = [](std::string_view) {});
   // As BulkService::Publish; needs no memory. Does nothing before Start.
   void Publish(const NodeState& state);
+  // Of the file system on which the files lie, as the thread saw it last: its size, and what is
+  // free for this user. Any thread may ask.
+  uint64_t disk_bytes() const { return disk_bytes_.load(std::memory_order_relaxed); }
+  uint64_t disk_free_bytes() const { return disk_free_bytes_.load(std::memory_order_relaxed); }
 
  private:
   BulkServer() = default;
@@ -46,6 +51,7 @@ class BulkServer {
   void TellRefusal();
   // Goes on with the check of the files, if no request came since the last call.
   void ScrubIfIdle();
+  void LookAtDisk();
 
   std::shared_ptr<Log> log_;
   std::unique_ptr<control::ControlServer> server_;
@@ -54,6 +60,7 @@ class BulkServer {
   // Only the thread uses these.
   uint64_t requests_ = 0, requests_before_ = 0;
   std::string told_, refusal_told_;
+  std::atomic<uint64_t> disk_bytes_{0}, disk_free_bytes_{0};
 
   UniqueFd stop_;  // an eventfd
   UniqueFd root_;  // the directory, locked against other replicas

@@ -28,7 +28,18 @@ bool IdleScrub::Still(const RegionInfo& info) {
   return false;
 }
 
-void IdleScrub::Tick() {
+void IdleScrub::Forget() {
+  scrubber_.reset();
+  tail_.reset();
+  rest_ = 0;
+  if (said_.empty()) return;
+  said_.clear();
+  LogLine(log_, LogLevel::kInfo, {"the region that was damaged has been written anew"});
+}
+
+void IdleScrub::Tick(uint64_t installed, bool filling) {
+  if (std::exchange(installed_, installed) != installed || filling) Forget();
+  if (filling) return;
   if (RanOutOfMemory([this] { Step(); })) scrubber_.reset();
 }
 

@@ -4,7 +4,9 @@
 // It has neither clock nor thread: Tick must be called about once a second, on the thread that
 // serves requests. A call checks at most kBudget bytes, which takes a few milliseconds. The check
 // begins anew when the log has moved or memory ran out, and rests for kRestTicks calls after each
-// whole pass. It mends nothing, because a node does not know which members are sound.
+// whole pass. It mends nothing, because a node does not know which members are sound. A region that
+// a primary is filling is neither sound nor damaged, and when it has been filled, what was found
+// before says nothing about it.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +30,15 @@ class IdleScrub {
   // `region` and `log` outlive this object; `log` may be null.
   IdleScrub(std::span<const std::byte> region, Log* log) : region_(region), log_(log) {}
 
-  void Tick();
+  // `installed`: the node's installed epoch; `filling`: Node::filling.
+  void Tick(uint64_t installed, bool filling);
   uint64_t passes() const { return passes_; }      // whole passes so far
   bool damaged() const { return !said_.empty(); }  // the last pass found damage
 
  private:
   void Step();
+  // Forgets the damage that was found.
+  void Forget();
   // Whether the log still begins and ends where it did when it was last read, which means that the
   // group's owner is idle.
   bool Still(const RegionInfo& info);
@@ -49,6 +54,7 @@ class IdleScrub {
   std::optional<Scrubber> scrubber_;
   int rest_ = 0;
   uint64_t passes_ = 0;
+  uint64_t installed_ = 0;  // as of the last Tick
   std::string said_;  // the damage that was logged last
 };
 

@@ -33,7 +33,7 @@ class IdleScrubTest : public testing::Test {
     EXPECT_OK(lane_->Checkpoint());
   }
   void Ticks(int count) {
-    for (int i = 0; i < count; ++i) scrub_.Tick();
+    for (int i = 0; i < count; ++i) scrub_.Tick(1, false);
   }
   std::vector<std::byte>& replica() { return group_.image(0); }
 
@@ -68,6 +68,39 @@ TEST_F(IdleScrubTest, DamageIsNamedOnce) {
   Ticks(2 * IdleScrub::kRestTicks);
   ASSERT_EQ(log_.lines().size(), 2u);
   EXPECT_THAT(log_.lines()[1], testing::HasSubstr("sound again"));
+}
+
+// As far as a primary has come with a region that it fills: the superblock is there, the head is not.
+TEST_F(IdleScrubTest, ARegionThatIsBeingFilledIsNotDamaged) {
+  const std::vector<std::byte> whole = replica();
+  for (const uint64_t head : kHeadOffsets)
+    std::fill_n(replica().begin() + static_cast<std::ptrdiff_t>(head), 64, std::byte{0});
+  for (int i = 0; i < 2 * IdleScrub::kScanTicks; ++i) scrub_.Tick(0, true);
+  EXPECT_FALSE(scrub_.damaged());
+  EXPECT_TRUE(log_.lines().empty());
+  replica() = whole;
+  for (int i = 0; i < 2 * IdleScrub::kScanTicks; ++i) scrub_.Tick(1, false);
+  EXPECT_EQ(scrub_.passes(), 1u);
+  EXPECT_FALSE(scrub_.damaged());
+}
+
+// What was found is gone when a primary has made the region equal to its own, however soon that is
+// in use.
+TEST_F(IdleScrubTest, DamageEndsWhenTheRegionIsFilledAnew) {
+  std::byte& rotten = replica()[region_.info.geometry.ExtentOffset(1) + 17];
+  rotten ^= std::byte{4};
+  Ticks(3);
+  ASSERT_TRUE(scrub_.damaged());
+  scrub_.Tick(1, true);
+  EXPECT_FALSE(scrub_.damaged());
+  EXPECT_THAT(log_.lines().back(), testing::HasSubstr("written anew"));
+  scrub_.Tick(1, false);
+  Ticks(IdleScrub::kScanTicks + 3);
+  ASSERT_TRUE(scrub_.damaged()) << "it was not mended after all";
+  rotten ^= std::byte{4};
+  ASSERT_OK(AppendDurably(*lane_, file_, "more"));
+  scrub_.Tick(2, false);
+  EXPECT_FALSE(scrub_.damaged()) << "nobody looked while it was filled";
 }
 
 // The log of an open but idle database has a tail that no checkpoint removes.

@@ -177,7 +177,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   next.group = group;
   next.sealed_epoch = request.epoch;
   next.sealed_owner = OwnerDigest(owner);
-  next.released = false;
+  next.released = next.awaits_opening = false;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   if (std::exchange(connected_, false)) ForgetReplaced();
   store_.SetOwnerName(request.owner_name);
@@ -224,6 +224,7 @@ Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& reques
   HL_RETURN_IF_ERROR(FromBytes(request.gid, "gid", &peer.gid.raw));
   peer.qpn = request.qpn;
   HL_ASSIGN_OR_RETURN(const NodeService::Access access, service_.Attach(peer));
+  being_filled_ = being_filled_ || state_.installed.epoch != state_.sealed_epoch;
   control::AttachReplyT reply;
   reply.gid.assign(access.queue.gid.raw.begin(), access.queue.gid.raw.end());
   reply.qpn = access.queue.qpn;
@@ -268,6 +269,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
                       ParseBranch(request.branch_epoch, request.branch_owner));
   Configuration before = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
+  being_filled_ = false;
   store_.SetAbsences(request.absences);
   if (before.epoch != request.epoch && !Unserved()) {
     kept_ = before;
@@ -319,7 +321,7 @@ Result<control::DoneT> Node::Reconnect(const control::ReconnectRequestT& request
   HL_RETURN_IF_ERROR(EndService());
   if (state_.released) {
     NodeState next = state_;
-    next.released = false;
+    next.released = next.awaits_opening = false;
     HL_RETURN_IF_ERROR(Save(std::move(next)));
   }
   return control::DoneT{};
@@ -331,10 +333,11 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
   store_.SetDatapath("");
   NodeState next = state_;
   next.released = true;
+  next.awaits_opening = request.awaits_opening;
   const bool restore = request.never_served && kept_.has_value();
   if (restore) next.installed = *kept_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
-  connected_ = false;
+  connected_ = being_filled_ = false;
   // A lasting configuration stays, and nobody has served it.
   if (!restore || !replaced_.has_value() || kept_->epoch == replaced_->epoch) ForgetReplaced();
   Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner",

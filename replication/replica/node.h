@@ -74,6 +74,12 @@ class Node {
   control::BodyUnion Handle(const control::BodyUnion& request);
 
   const NodeState& state() const { return state_; }
+  // Whether a primary has begun to write the region, and has neither installed an epoch nor given
+  // up since. What the region holds says nothing then. A restart forgets it, unless no epoch was
+  // ever installed.
+  bool filling() const {
+    return being_filled_ || (state_.sealed_epoch != 0 && state_.installed.epoch == 0);
+  }
 
  private:
   Node(Identity identity, std::span<const std::byte> region, NodeStateStore& store,
@@ -133,6 +139,7 @@ class Node {
   // owner has connected this node. A restart forgets this; what is installed then counts as served.
   std::optional<Configuration> replaced_;
   bool connected_ = false;
+  bool being_filled_ = false;  // as filling()
   // What is installed again if the owner never serves: `replaced_`, or a lasting one that was
   // installed since.
   std::optional<Configuration> kept_;

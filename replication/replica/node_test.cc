@@ -385,6 +385,41 @@ TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {
   EXPECT_FALSE(Hello().released);
 }
 
+TEST_F(NodeTest, ARegionIsBeingFilledFromTheAccessToItUntilItIsInstalled) {
+  FormatAs(kGroup);
+  EXPECT_FALSE(node_->filling()) << "nobody wants it";
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  Restart();
+  EXPECT_TRUE(node_->filling()) << "it was never whole";
+  ASSERT_OK(Ask(Attach(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_FALSE(node_->filling());
+  ASSERT_OK(Ask(Attach(1, kAnn)));
+  EXPECT_FALSE(node_->filling()) << "a member serves";
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  EXPECT_FALSE(node_->filling()) << "nobody can write it";
+  ASSERT_OK(Ask(Attach(2, kBob)));
+  EXPECT_TRUE(node_->filling());
+  ASSERT_OK(Ask(Seal(3, kAnn)));
+  EXPECT_TRUE(node_->filling()) << "who filled it was fenced";
+  ASSERT_OK(Ask(From<ReleaseRequestT>(3, kAnn)));
+  EXPECT_FALSE(node_->filling());
+}
+
+TEST_F(NodeTest, ThatADatabaseAwaitsItsOpeningIsRememberedUntilTheNextSeal) {
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_FALSE(node_->state().awaits_opening);
+  auto release = From<ReleaseRequestT>(1, kAnn);
+  release.awaits_opening = true;
+  ASSERT_OK(Ask(release));
+  Restart();
+  EXPECT_TRUE(node_->state().awaits_opening);
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  EXPECT_FALSE(node_->state().awaits_opening);
+  ASSERT_OK(Ask(From<ReleaseRequestT>(2, kBob)));
+  EXPECT_FALSE(node_->state().awaits_opening);
+}
+
 // Only the owner that replaced a configuration can bring it back, and only by its own word.
 TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   FormatAs(kGroup);

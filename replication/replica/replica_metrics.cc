@@ -18,12 +18,13 @@ std::string UuidText(const Uuid& uuid) { return uuid == kNilUuid ? "" : FormatUu
 
 ReplicaMetrics::ReplicaMetrics(const Pool& pool, const NodeStateStore& store, const Node& node,
                                const RdmaService& service, const IdleScrub& scrub,
-                               const Requests& requests)
+                               const BulkServer& bulk, const Requests& requests)
     : pool_(pool),
       store_(store),
       node_(node),
       service_(service),
       scrub_(scrub),
+      bulk_(bulk),
       requests_(requests) {}
 
 std::shared_ptr<const std::string> ReplicaMetrics::Get() const {
@@ -51,6 +52,8 @@ std::string ReplicaMetrics::Make() {
   page.Add("hyperloop_replica_damaged", ReadFileDamage(pool_.node_page()).empty() ? 0 : 1,
            {{"what", "files"}});
   page.Add("hyperloop_replica_refuses_files", ReadFileRefusal(pool_.node_page()).empty() ? 0 : 1);
+  page.Add("hyperloop_replica_files_disk_bytes", bulk_.disk_bytes());
+  page.Add("hyperloop_replica_files_disk_free_bytes", bulk_.disk_free_bytes());
   page.Add("hyperloop_replica_checks_total", scrub_.passes());
   page.Add("hyperloop_replica_requests_total", requests_.handled);
   page.Add("hyperloop_replica_requests_refused_total", requests_.refused);
@@ -68,6 +71,8 @@ void ReplicaMetrics::AddNode(Page* page) {
   page->Add("hyperloop_replica_sealed_epoch", state.sealed_epoch);
   page->Add("hyperloop_replica_installed_epoch", state.installed.epoch);
   page->Add("hyperloop_replica_released", state.released ? 1 : 0);
+  page->Add("hyperloop_replica_awaits_opening", state.awaits_opening ? 1 : 0);
+  page->Add("hyperloop_replica_filling", node_.filling() ? 1 : 0);
   page->Add("hyperloop_replica_members", state.installed.replicas.size());
   page->Add("hyperloop_replica_absent", state.installed.absent.size());
   const uint64_t heartbeat = store_.heartbeat();

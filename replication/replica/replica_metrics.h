@@ -17,6 +17,7 @@
 #include "hyperloop/metrics/page.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
+#include "replica/bulk_server.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/node_state_store.h"
@@ -39,7 +40,8 @@ class ReplicaMetrics {
 
   // All outlive this object, and belong to the thread that calls Sample.
   ReplicaMetrics(const Pool& pool, const NodeStateStore& store, const Node& node,
-                 const RdmaService& service, const IdleScrub& scrub, const Requests& requests);
+                 const RdmaService& service, const IdleScrub& scrub, const BulkServer& bulk,
+                 const Requests& requests);
 
   // Makes the page anew. If memory runs out in it, the former page stays.
   void Sample();
@@ -64,6 +66,7 @@ class ReplicaMetrics {
   const Node& node_;
   const RdmaService& service_;
   const IdleScrub& scrub_;
+  const BulkServer& bulk_;
   const Requests& requests_;
   const double started_ = metrics::NowSeconds();
   uint64_t heartbeat_ = 0;

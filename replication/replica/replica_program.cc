@@ -124,14 +124,15 @@ void LogMedia(const Uuid& node, const MediaKind& media, Log* log) {
 
 // Answers requests, and does the periodic work, until a signal has arrived at `stop`.
 Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaService& service,
-                  IdleScrub& scrub, const std::function<void()>& sample, Log* log) {
+                  const Node& node, IdleScrub& scrub, const std::function<void()>& sample,
+                  Log* log) {
   control::Deadline watch = control::Clock::now() + kWatchInterval;
   while (!Signalled(stop)) {
     HL_RETURN_IF_ERROR(server.Serve(watch, stop.get()));
     if (control::Clock::now() < watch) continue;
     if (RanOutOfMemory([&] { service.Watch(); }))
       LogLine(log, LogLevel::kWarn, {"out of memory on the way to the RNIC daemon; trying again"});
-    scrub.Tick();
+    scrub.Tick(node.state().installed.epoch, node.filling());
     sample();
     watch = control::Clock::now() + kWatchInterval;
   }
@@ -182,7 +183,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   bulk->Publish(node->state());
   LogMedia(node->state().node, media, log);
   IdleScrub scrub(pool->region(), log);
-  ReplicaMetrics metrics(*pool, store, *node, service, scrub, requests);
+  ReplicaMetrics metrics(*pool, store, *node, service, scrub, *bulk, requests);
   std::unique_ptr<metrics::Server> metrics_server;  // ends before what it shows
   std::function<void()> sample = [] {};
   if (!options.metrics.address.empty()) {
@@ -193,7 +194,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                             options.metrics, [&metrics] { return metrics.Get(); }, *log));
   }
   SayReady(server->endpoint().ToString());
-  HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, scrub, sample, log));
+  HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, *node, scrub, sample, log));
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");
   return {};
 }

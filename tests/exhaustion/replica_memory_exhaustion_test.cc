@@ -258,10 +258,10 @@ TEST(IdleScrubMemoryExhaustion, APassBeginsAnewAndFindsTheDamage) {
     LogLines log;
     IdleScrub scrub(group.image(0), &log);
     const auto ticks = [&] {
-      for (int i = 0; i < 3; ++i) scrub.Tick();
+      for (int i = 0; i < 3; ++i) scrub.Tick(1, false);
     };
     EXPECT_FALSE(shortage.Here(ticks)) << "the replica would have ended";
-    for (int i = 0; i < 2 * IdleScrub::kRestTicks && !log.Has("000004.log"); ++i) scrub.Tick();
+    for (int i = 0; i < 2 * IdleScrub::kRestTicks && !log.Has("000004.log"); ++i) scrub.Tick(1, false);
     EXPECT_TRUE(log.Has("000004.log"));
     return true;
   };

@@ -4,19 +4,27 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <thread>
 
+#include "control/client.h"
+#include "control/trust.h"
 #include "hyperloop/replication/store.h"
 #include "integration/ctl_run.h"
+#include "layout/region_layout.h"
 #include "pool/pool.h"
 #include "support/append_durably.h"
 #include "support/child_process.h"
+#include "support/rival_seal.h"
 #include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 
@@ -94,6 +102,49 @@ class GroupCommandFiles {
   uint64_t epoch_ = 0;
 };
 
+// A primary that has been promised a replica, lives, and has not installed an epoch yet.
+class LivingRival {
+ public:
+  LivingRival(const std::string& address, const std::string& keys) {
+    const auto endpoint = control::ParseEndpoint(address).value();
+    const auto trust = control::Trust::Load(keys, nullptr).value();
+    client_ = control::ControlClient::Connect(endpoint, trust, kPatience).value();
+    const auto hello = client_->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience);
+    const control::SealRequestT seal = RivalSeal(hello.value());
+    EXPECT_OK(client_->Call<control::SealReplyT>(seal, kPatience).status());
+    thread_ = std::thread([this, owner = seal.owner_id] {
+      while (lives_) {
+        control::HelloRequestT request;
+        request.owner_id = owner;
+        EXPECT_OK(client_->Call<control::HelloReplyT>(std::move(request), kPatience).status());
+      }
+    });
+  }
+  ~LivingRival() {
+    lives_ = false;
+    thread_.join();
+  }
+  LivingRival(const LivingRival&) = delete;
+  LivingRival& operator=(const LivingRival&) = delete;
+
+ private:
+  static constexpr std::chrono::seconds kPatience{60};
+  std::unique_ptr<control::ControlClient> client_;
+  std::atomic<bool> lives_{true};
+  std::thread thread_;
+};
+
+// Writes zeros over both copies of the log's head in a pool's region.
+void WipeHeads(const std::string& pool) {
+  const size_t region = Slurp(pool).find("HLREGION");
+  ASSERT_NE(region, std::string::npos);
+  std::fstream file(pool, std::ios::in | std::ios::out | std::ios::binary);
+  for (const uint64_t head : kHeadOffsets) {
+    file.seekp(static_cast<std::streamoff>(region + head));
+    file << std::string(64, '\0');
+  }
+}
+
 // Inspects and exports a group that a Store of this process fills. All tests share one cluster.
 class GroupCommandTest : public SharedClusterTest<3, kRegion>, public GroupCommandFiles {
  protected:
@@ -135,6 +186,79 @@ TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
   EXPECT_THAT(text.out, HasSubstr("the same files as replica0"));
   const CtlRun by_uri = Run({"status", "--uri", cluster_.uri()});
   EXPECT_EQ(by_uri.out, text.out) << by_uri.err;
+}
+
+// Nothing ships the file, because this Store has no directory.
+TEST_F(GroupCommandTest, AReplicaThatLacksFilesIsNotWhole) {
+  const auto wait = [&](std::vector<std::string> goal) {
+    std::vector<std::string> arguments{"wait", "--dir", dir_, "--timeout", "1"};
+    arguments.insert(arguments.end(), goal.begin(), goal.end());
+    return Run(arguments);
+  };
+  EXPECT_EQ(StatusJson()["replicas"][1]["files_lacking"], 0);
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out, Not(HasSubstr("FILLED")));
+  const CtlRun whole = wait({"--whole"});
+  EXPECT_EQ(whole.exit_status, 0) << whole.err;
+  EXPECT_THAT(whole.out, HasSubstr("3 of 3 replicas are whole"));
+  ASSERT_OK(store_->ListFile({"000007.sst", 4711, 1}));
+  const nlohmann::json replica = StatusJson()["replicas"][1];
+  EXPECT_EQ(replica["files_lacking"], 1);
+  EXPECT_EQ(replica["files_lacking_bytes"], 4711);
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out,
+              HasSubstr("  BEING FILLED: 1 file (4711 B) lacking\n"));
+  const CtlRun late = wait({"--whole"});
+  EXPECT_EQ(late.exit_status, 1);
+  EXPECT_THAT(late.out, HasSubstr("0 of 3 replicas are whole; replica0 " + cluster_.endpoint(0) +
+                                  " 1 file (4711 B) lacking; replica1"));
+  EXPECT_THAT(late.err, HasSubstr("after 1 s: 0 of 3"));
+  EXPECT_EQ(wait({"--members", "1"}).exit_status, 1);
+  CloseStore();
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out,
+              HasSubstr("  NOT FILLED: 1 file (4711 B) lacking\n"));
+}
+
+TEST_F(GroupCommandTest, WaitEndsWhenEnoughReplicasAreWhole) {
+  ASSERT_OK(store_->ListFile({"000007.sst", 4711, 1}));
+  auto wait =
+      ChildProcess::Spawn({ProgramPath("hyperloopctl"), "wait", "--dir", dir_, "--members", "2"});
+  EXPECT_THAT(wait.ReadLine(), HasSubstr("0 of 3 replicas are whole"));
+  cluster_.SignalReplica(1, SIGSTOP);
+  ASSERT_OK(store_->Remove("000007.sst"));
+  EXPECT_EQ(wait.Wait(), 0);
+  const CtlRun all = Run({"wait", "--dir", dir_, "--whole", "--timeout", "1"});
+  cluster_.SignalReplica(1, SIGCONT);
+  EXPECT_EQ(all.exit_status, 1);
+  EXPECT_THAT(all.err, HasSubstr("replica1 " + cluster_.endpoint(1) + " is stopped"));
+  EXPECT_EQ(Run({"wait", "--dir", dir_}).exit_status, 2);
+  EXPECT_EQ(Run({"wait", "--dir", dir_, "--whole", "--members", "2"}).exit_status, 2);
+  EXPECT_EQ(Run({"wait", "--dir", dir_ + "/none", "--whole", "--timeout", "1"}).exit_status, 1);
+}
+
+TEST_F(GroupCommandTest, StatusSaysWhetherTheNextFailureStopsWrites) {
+  const std::string blocked = "the next failure stops writes: on_replica_failure=block";
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out, HasSubstr(blocked));
+  const std::string uri = cluster_.uri() + "&on_replica_failure=continue";
+  EXPECT_THAT(Run({"status", "--uri", uri}).out, Not(HasSubstr("the next failure")));
+  cluster_.SignalReplica(1, SIGSTOP);
+  const CtlRun one_is_stopped = Run({"status", "--uri", uri});
+  cluster_.SignalReplica(1, SIGCONT);
+  EXPECT_THAT(one_is_stopped.out, HasSubstr("the next failure stops writes: 2 of 3 replicas"));
+}
+
+// The half-written region of a replica that a living primary has sealed, and not installed yet.
+TEST_F(GroupCommandTest, ARegionThatIsBeingFilledIsNotDamaged) {
+  CloseStore();
+  shared_.UseUp();
+  std::vector<std::unique_ptr<LivingRival>> rivals;
+  for (uint32_t i = 0; i < 3; ++i)
+    rivals.push_back(std::make_unique<LivingRival>(cluster_.endpoint(i), cluster_.Options().keys));
+  WipeHeads(cluster_.pool(2));
+  const CtlRun status = Run({"status", "--dir", dir_});
+  rivals.clear();
+  EXPECT_THAT(status.out, HasSubstr("  BEING FILLED: the primary is writing the region\n"));
+  EXPECT_THAT(status.out, Not(HasSubstr("DAMAGED")));
+  EXPECT_EQ(status.exit_status, 0) << status.out << status.err;
+  EXPECT_THAT(Run({"status", "--dir", dir_}).out, HasSubstr("DAMAGED")) << "its owner is gone";
 }
 
 TEST_F(GroupCommandTest, WatchingShowsABlockEachTimeUntilItIsInterrupted) {

@@ -240,10 +240,14 @@ TEST_F(SessionShrunkenTest, MetricsNameTheReplicaThatIsLeftOut) {
            value + "\n";
   };
   EXPECT_TRUE(Eventually([&] { return shows(present("1")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_next_failure_stops_writes" + group + "} 0\n"));
+  EXPECT_TRUE(shows("hyperloop_primary_bears_failure_when_whole" + group + "} 1\n"));
   EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 0\n"));
   Stop(1);
   EXPECT_TRUE(Insist(*store, "two"));
   EXPECT_TRUE(Eventually([&] { return shows(present("0")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_next_failure_stops_writes" + group + "} 1\n"));
+  EXPECT_TRUE(shows("hyperloop_primary_bears_failure_when_whole" + group + "} 1\n"));
   EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 1\n"));
   EXPECT_TRUE(shows("hyperloop_primary_up" + group + "} 1\n"));
   EXPECT_OK(store->Close());

@@ -183,7 +183,7 @@ class EmbeddedReplica {
       server_->Serve(watch, wake_.get()).IgnoreError();
       if (stop_ || control::Clock::now() < watch) continue;
       service_->Watch();
-      if (scrub_.has_value()) scrub_->Tick();
+      if (scrub_.has_value()) scrub_->Tick(node_->state().installed.epoch, node_->filling());
       watch = control::Clock::now() + kWatchInterval;
     }
   }

@@ -29,6 +29,7 @@ struct NodeStatus {
   std::string owner;             // digest of the id of the sealed epoch's owner
   std::string owner_name;        // for people: process, host, directory
   bool released = false;         // that owner has closed in order
+  bool awaits_opening = false;   // it only made the database ready, for a program that is to open it
   uint64_t heartbeat = 0;        // moves while the owner lives; microseconds since 1970
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration

@@ -129,6 +129,9 @@ struct TakeRequest {
   // archived log (BeforeArchived) may also be missing there. Called as read_local is, for one file
   // at a time. Null: nothing is mended.
   MendWhole mend_local = nullptr;
+  // The caller opens no database: it makes the directory ready for a program that is to open it.
+  // When it closes the group, the replicas note that (NodeStatus::awaits_opening).
+  bool only_prepares = false;
   // Makes the bytes and the name of a finished log-lane file of the directory durable, and says
   // what the file holds. Called by a thread of the store until Close returns. Null: no file leaves
   // the region (Store::Finish).
