@@ -322,20 +322,21 @@ Status AbsentWatch::CheckHost(const Configuration::Replica& replica, const ident
 // Taking a replica in interrupts the group, and a new one is recorded before that. So a replica
 // that could not come is not tried.
 Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t generation) {
-  std::string host;
+  control::HelloReplyT hello;
   {
     const std::lock_guard lock(mutex_);
     const Absent* const absent = FindLocked(replica.address);
     if (generation != generation_ || absent == nullptr || !absent->before.has_value())
       return Unavailable("no longer asked for");
     if (try_way_ == nullptr) return {};
-    host = absent->before->host;
+    hello = *absent->before;
   }
-  return TryWithin(host).WithContext(
-      Text("replica ", replica.address, " cannot be reached by RDMA from the primary"));
+  return TryWithin(replica.address, hello)
+      .WithContext(
+          Text("replica ", replica.address, " cannot be reached by RDMA from the primary"));
 }
 
-Status AbsentWatch::TryWithin(const std::string& host) {
+Status AbsentWatch::TryWithin(const std::string& address, const control::HelloReplyT& hello) {
   using std::chrono::milliseconds;
   const auto ended = [&](milliseconds within) {
     return way_.wait_for(within) == std::future_status::ready;
@@ -344,14 +345,15 @@ Status AbsentWatch::TryWithin(const std::string& host) {
   if (way_.valid() && now - way_asked_ > kFirstPause && ended(milliseconds(0))) way_ = {};
   if (!way_.valid()) {
     try {
-      way_ = std::async(std::launch::async, try_way_, host);  // with the signal mask of this thread
+      // With the signal mask of this thread.
+      way_ = std::async(std::launch::async, try_way_, address, hello);
     } catch (const std::system_error& error) {
       return Unavailable(Text("no thread can be made: ", error.what()));
     }
-    way_host_ = host;
+    way_to_ = address;
     (void)ended(kAnswer);
   }
-  if (way_host_ != host) return Busy("the way to another replica is tried");
+  if (way_to_ != address) return Busy("the way to another replica is tried");
   way_asked_ = now;
   if (!ended(milliseconds(0))) return Busy("the way is still tried");
   return way_.get();

@@ -33,10 +33,11 @@ class AbsentWatch {
     // As StoreOptions::heartbeat_timeout; 0: no member is silent.
     std::chrono::milliseconds heartbeat_timeout{0};
     FailureRules rules = {};
-    // Whether the RNIC of a host, as its Hello calls it, can be reached from here. A replica of
-    // which it cannot is not taken in. It is called on a thread of its own, one call at a time.
-    // Null: it is not asked.
-    std::function<Status(const std::string& host)> try_way = nullptr;
+    // Whether the RNIC of a replica that gave this answer can be reached from here, and what it
+    // holds be read, which may take long. A replica of which it cannot is not taken in. It is
+    // called on a thread of its own, one call at a time. Null: it is not asked.
+    std::function<Status(const std::string& address, const control::HelloReplyT& hello)> try_way =
+        nullptr;
     // Whether fewer than half of so many replicas are known to hold the database's tables. None
     // leaves the group then. Must not wait. Null: there are no tables.
     std::function<bool(size_t of)> few_hold = nullptr;
@@ -129,7 +130,7 @@ class AbsentWatch {
   Status TryWayTo(const Configuration::Replica& replica, uint64_t generation);
   // As Options::try_way, but waits a second at most. kBusy: a try is not over; its outcome counts
   // for the next call.
-  Status TryWithin(const std::string& host);
+  Status TryWithin(const std::string& address, const control::HelloReplyT& hello);
   Result<Answer> Ask(const std::string& address) const;
   Absent* FindLocked(const std::string& address);
   // To be called when a ready_until, or leaver_until_, has changed.
@@ -137,7 +138,7 @@ class AbsentWatch {
 
   const control::Trust trust_;
   const std::chrono::milliseconds round_interval_;
-  const std::function<Status(const std::string& host)> try_way_;
+  const decltype(Options::try_way) try_way_;
   const std::function<bool(size_t of)> few_hold_;
   const std::shared_ptr<Log> log_;
   std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest of all
@@ -162,7 +163,7 @@ class AbsentWatch {
   MemberSilence silence_;
   uint64_t silence_generation_ = 0;  // of the rounds that silence_ has seen
   std::future<Status> way_;  // of the try that nobody has learnt the outcome of; its end waits
-  std::string way_host_;
+  std::string way_to_;
   Clock::time_point way_asked_{};  // when somebody wanted to know it last
 
   PeriodicThread thread_;  // last: it uses the members above

@@ -236,24 +236,29 @@ Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool
       Text("the primary's own pool ", pool, " cannot take their place, because ", why));
 }
 
-Status CheckReplaceable(const std::string& replica, std::span<const std::byte> theirs,
+HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size) {
+  const Result<RegionInfo> info = ParseSuperblock(theirs, region_size);
+  if (!info.ok()) return {};
+  const uint64_t acked = HighestAcked(theirs, *info);
+  return {info->group, acked, LastAcknowledged(theirs, *info, acked)};
+}
+
+Status CheckReplaceable(const std::string& replica, const HeldProof& held,
                         std::span<const std::byte> own, const RegionInfo& info) {
-  const Result<RegionInfo> their_info = ParseSuperblock(theirs, info.geometry.region_size);
-  if (!their_info.ok() || their_info->group != info.group) return {};
+  if (held.group != info.group) return {};
   HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
-  const uint64_t acked = HighestAcked(theirs, *their_info);
   const auto refused = [&](const std::string& what) {
-    return InvalidArgument(Text(replica, " proves that everything up to record ", acked,
+    return InvalidArgument(Text(replica, " proves that everything up to record ", held.acked_seq,
                                 " was acknowledged, ", what,
                                 ". So it is not overwritten: hyperloopctl export writes what it "
                                 "holds, and it joins with a fresh pool"));
   };
-  if (acked > log.tail.seq) return refused(Text("but the group's log ends at ", log.tail.seq));
-  const LogCursor last = LastAcknowledged(theirs, *their_info, acked);
-  if (last.seq == 0) return {};
-  const std::optional<uint32_t> ours = CrcOf(own, info, log.tail, last.seq);
-  if (!ours.has_value() || *ours == last.crc) return {};
-  return refused(Text("but record ", last.seq, " of the group's log is another one"));
+  if (held.acked_seq > log.tail.seq)
+    return refused(Text("but the group's log ends at ", log.tail.seq));
+  if (held.last.seq == 0) return {};
+  const std::optional<uint32_t> ours = CrcOf(own, info, log.tail, held.last.seq);
+  if (!ours.has_value() || *ours == held.last.crc) return {};
+  return refused(Text("but record ", held.last.seq, " of the group's log is another one"));
 }
 
 uint64_t LastEpoch(std::span<const std::byte> region) {

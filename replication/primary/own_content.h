@@ -55,11 +55,20 @@ struct MemberProof {
 Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, std::span<const MemberProof> members);
 
+// What a replica's log proves to be acknowledged.
+struct HeldProof {
+  Uuid group{};            // nil: the region belongs to no group
+  uint64_t acked_seq = 0;  // everything up to here was
+  LogCursor last;          // the last such record that the log has; seq 0: none
+};
+
+// `theirs`: the replica's region up to the end of its journal. `region_size`: that of all of it.
+HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size);
+
 // Checks that what a replica holds may be overwritten with `own`, the region of the primary that
 // serves: each record that the replica's log proves to be acknowledged is in the primary's log, as
-// far as its ring still shows. `theirs`: the replica's region up to the end of its journal.
-// kInvalidArgument: one is not, and the message says which.
-Status CheckReplaceable(const std::string& replica, std::span<const std::byte> theirs,
+// far as its ring still shows. kInvalidArgument: one is not, and the message says which.
+Status CheckReplaceable(const std::string& replica, const HeldProof& held,
                         std::span<const std::byte> own, const RegionInfo& info);
 
 // The greatest epoch of a record in the region's log; 0: there is none.

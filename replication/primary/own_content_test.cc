@@ -55,6 +55,10 @@ struct Image {
   BestLog Best() const { return {"replica r1", tail.seq, region.bytes}; }
 };
 
+HeldProof Held(const Image& image) {
+  return ProofHeld(image.region.bytes, image.region.bytes.size());
+}
+
 class OwnContentTest : public testing::Test {
  protected:
   OwnContentTest() {
@@ -168,7 +172,7 @@ TEST_F(OwnContentTest, ByForceEachOfTheLastReplicasIsThereOrGivenUp) {
 
 TEST_F(OwnContentTest, WhatThePrimaryHasAsWellIsReplaceable) {
   const auto replaceable = [&] {
-    return CheckReplaceable("replica r1", best_.region.bytes, own_.region.bytes, own_.region.info);
+    return CheckReplaceable("replica r1", Held(best_), own_.region.bytes, own_.region.info);
   };
   EXPECT_OK(replaceable());
   for (uint64_t i = 2; i < 9; ++i) own_.Append(i);
@@ -188,7 +192,7 @@ TEST_F(OwnContentTest, ALogWithAGapIsReplaceable) {
   Image torn = own_;
   torn.region.bytes[kJournalOffset + best_.tail.position] ^= std::byte{1};
   ASSERT_THAT(ScanLog(torn.region.bytes, torn.region.info), StatusIs(Code::kCorruption));
-  EXPECT_OK(CheckReplaceable("replica r1", torn.region.bytes, own_.region.bytes, own_.region.info));
+  EXPECT_OK(CheckReplaceable("replica r1", Held(torn), own_.region.bytes, own_.region.info));
 }
 
 // --- where no member's log will do

@@ -253,14 +253,18 @@ class Session {
   // Group operations then end, and the group is brought back with the one or without the other.
   Status CheckForChange() const;
   void WatchAbsent();
-  // Whether the RNIC of this host can be reached. Uses a device of its own, and no lock.
-  Status TryWay(const std::string& host) const;
+  // Whether the RNIC of a replica that gave this answer can be reached, and its journal be read.
+  // Notes what it proves in proofs_. Uses a device of its own, and not the lane's mutex: reading a
+  // large journal takes seconds.
+  Status TryWay(const std::string& address, const control::HelloReplyT& hello);
+  Result<HeldProof> ReadHeld(NodeView& view) const;
   // CheckReplaceable of what a replica holds.
-  static Status CheckOverwriting(const std::string& replica, NodeView& view,
-                                 std::span<const std::byte> own);
+  Status CheckOverwriting(const std::string& replica, NodeView& view,
+                          std::span<const std::byte> own) const;
   // Gives an absence that the members know another reason; an empty one begins now.
   static void Reword(const std::string& why, std::string* absence);
-  // CheckOverwriting of a replica that is to be taken in. A refusal lasts.
+  // CheckReplaceable of what a replica that is to be taken in proved to TryWay, if its answer shows
+  // that nobody can have written to it since. A refusal lasts.
   Status JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
@@ -388,6 +392,14 @@ class Session {
   std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
   std::string lost_time_;                               // the same, for people
   std::string lost_to_;                                 // the first cause, while out_of_reach_
+
+  // What the journal of a replica proves that is absent, or new, and its answer before it was read.
+  struct Held {
+    control::HelloReplyT seen;
+    HeldProof proof;
+  };
+  std::mutex proofs_mutex_;             // guards proofs_
+  std::map<std::string, Held> proofs_;  // by address
 
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking

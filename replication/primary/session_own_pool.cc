@@ -89,12 +89,26 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnInstead(const TakePlan& plan, con
   return own;
 }
 
-Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
-                                 std::span<const std::byte> own) {
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
-  std::vector<std::byte> journal(std::min(info.geometry.journal_end(), view.region_size()));
+Result<HeldProof> Session::ReadHeld(NodeView& view) const {
+  constexpr size_t kPiece = 16u << 20;
+  std::vector<std::byte> journal(sizeof(Superblock));
   HL_RETURN_IF_ERROR(view.Read(0, journal));
-  return CheckReplaceable(replica, journal, own, info);
+  const Result<RegionInfo> info = ParseSuperblock(journal, view.region_size());
+  if (!info.ok()) return HeldProof();
+  journal.resize(info->geometry.journal_end());
+  for (size_t at = 0; at < journal.size(); at += kPiece) {
+    if (ending_) return Aborted("the store is being closed");
+    const size_t size = std::min(kPiece, journal.size() - at);
+    HL_RETURN_IF_ERROR(view.Read(at, std::span(journal).subspan(at, size)));
+  }
+  return ProofHeld(journal, view.region_size());
+}
+
+Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
+                                 std::span<const std::byte> own) const {
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
+  HL_ASSIGN_OR_RETURN(const HeldProof held, ReadHeld(view));
+  return CheckReplaceable(replica, held, own, info);
 }
 
 // Makes every member equal to the own region, which has what all of them lost. Its log stays, so a

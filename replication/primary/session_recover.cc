@@ -30,6 +30,13 @@ Status Retryable(const Status& status) {
   return passes ? Unavailable(status.message()) : status;
 }
 
+// Whether no primary can have written to the replica between these two answers: whoever writes has
+// its promise, and moves its heartbeat.
+bool IsUnwritten(const control::HelloReplyT& before, const control::HelloReplyT& now) {
+  return before.node_id == now.node_id && before.sealed_epoch == now.sealed_epoch &&
+         before.installed_epoch == now.installed_epoch && before.heartbeat == now.heartbeat;
+}
+
 }  // namespace
 
 Status Session::CheckMembers() const {
@@ -124,9 +131,19 @@ void Session::NoteAddition(const ReplicaHandle* joiner) {
   if (joiner == nullptr) announced_.clear();
 }
 
-Status Session::TryWay(const std::string& host) const {
+Status Session::TryWay(const std::string& address, const control::HelloReplyT& hello) {
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
-  return NodeView::Connect(*device, host).status();
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(*device, hello.host));
+  if (hello.installed_epoch == 0) return {};
+  {
+    const std::lock_guard lock(proofs_mutex_);
+    const auto known = proofs_.find(address);
+    if (known != proofs_.end() && IsUnwritten(known->second.seen, hello)) return {};
+  }
+  HL_ASSIGN_OR_RETURN(const HeldProof proof, ReadHeld(*view));
+  const std::lock_guard lock(proofs_mutex_);
+  proofs_[address] = {hello, proof};
+  return {};
 }
 
 Status Session::BecomeFenced(const std::string& why) {
@@ -404,9 +421,15 @@ void Session::Reword(const std::string& why, std::string* absence) {
 
 Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello) {
   if (hello.installed_epoch == 0) return {};
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(*device, hello.host));
-  const Status judged = CheckOverwriting(joiner.name(), *view, pool_->region());
+  HeldProof proof;
+  {
+    const std::lock_guard lock(proofs_mutex_);
+    const auto known = proofs_.find(joiner.address());
+    if (known == proofs_.end() || !IsUnwritten(known->second.seen, hello))
+      return Unavailable("it may have been written to since its journal was read");
+    proof = known->second.proof;
+  }
+  const Status judged = CheckReplaceable(joiner.name(), proof, pool_->region(), info_);
   if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
   absent_watch_->Refuse(joiner.address(), judged);
   Reword(judged.message(), &absences_[joiner.address()]);

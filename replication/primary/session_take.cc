@@ -629,7 +629,9 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     absent_watch_ = std::make_unique<AbsentWatch>(
         replicas_.front()->trust(),
         AbsentWatch::Options{options_.heartbeat_timeout, Rules(),
-                             [this](const std::string& host) { return TryWay(host); },
+                             [this](const std::string& address, const control::HelloReplyT& hello) {
+                               return TryWay(address, hello);
+                             },
                              [this](size_t of) { return FewHold(of); }},
         log_, PinnedCpu(*device_));
     WatchAbsent();

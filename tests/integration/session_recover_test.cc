@@ -124,7 +124,7 @@ TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
   std::atomic<bool> lasts{true};
   std::atomic<int> tries{0};
   AbsentWatch::Options options;
-  options.try_way = [&](const std::string&) {
+  options.try_way = [&](const std::string&, const control::HelloReplyT&) {
     ++tries;
     lasts.wait(true);
     return Status();

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <thread>
 
@@ -279,6 +280,37 @@ TEST_F(SessionShrunkenTest, TheNextPrimaryKnowsSinceWhenAndWhyAReplicaIsAbsent) 
       StatusOf(2).absences,
       ElementsAre(AllOf(testing::MatchesRegex("since 20[0-9-]*T[0-9:]*Z \\(an opening\\): .*"),
                         HasSubstr(AddressOf(1)))));
+}
+
+// Its journal may have gigabytes.
+TEST_F(SessionShrunkenTest, WritesGoOnWhileTheJournalOfAReplicaThatIsBackIsRead) {
+  std::atomic<bool> waits{false};
+  std::atomic<int> reads{0};
+  before_post_ = [&](rnic::SendRequest* request) -> Status {
+    if (request->opcode == rnic::Opcode::kRead && waits && request->sges[0].length > 4096) {
+      ++reads;
+      waits.wait(true);
+    }
+    return {};
+  };
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  waits = true;
+  StartAgain(1);
+  EXPECT_TRUE(Eventually([&] { return reads > 0; }));
+  auto appended =
+      std::async(std::launch::async, [&] { return AppendDurably(*store, file_, "three"); });
+  const bool went_on = appended.wait_for(kMinute) == std::future_status::ready;
+  EXPECT_TRUE(went_on) << "the write waits for the reading";
+  EXPECT_EQ(Hello(0).installed_replicas.size(), 2u);
+  waits = false;
+  waits.notify_all();
+  EXPECT_OK(appended.get());
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_FALSE(log_->Has("could not be taken in"));
+  CloseAndExpectEqual(*store);
 }
 
 // A replica whose machine was replaced has the address, but neither the pool nor the node id.
