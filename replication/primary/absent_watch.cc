@@ -45,6 +45,11 @@ AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shar
 
 AbsentWatch::~AbsentWatch() { ending_ = true; }
 
+void AbsentWatch::End() {
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+}
+
 void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uint64_t region_size) {
   {
     const std::lock_guard lock(mutex_);
@@ -162,7 +167,7 @@ Result<AbsentWatch::Answer> AbsentWatch::Ask(const std::string& address) const {
 }
 
 std::chrono::milliseconds AbsentWatch::Work() {
-  AskMembers();
+  if (!ending_) AskMembers();
   if (ending_) return kInterval;
   uint64_t generation = 0;
   const auto replica = Next(&generation);
@@ -238,7 +243,7 @@ void AbsentWatch::AskMembers() {
   proposals_ = std::move(proposals);
   MemberSilence::Judgement silence = JudgeSilence(configuration, unanswered, generation, begun);
   const std::lock_guard lock(mutex_);
-  if (generation != generation_) return;
+  if (ending_ || generation != generation_) return;
   NoteProposalLocked(proposed);
   NoteLeaverLocked(leaving, unanswered.empty());
   silent_ = std::move(silence.to_leave_out);

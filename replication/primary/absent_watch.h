@@ -47,6 +47,8 @@ class AbsentWatch {
               int avoid_cpu);
   // Waits for the question that is under way, at most a second, or for the way that is tried.
   ~AbsentWatch();
+  // Begins no other question, and calls few_hold no more, from now on. Does not wait.
+  void End();
 
   // Watches the absent replicas of this configuration from now on, and asks its members.
   void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);

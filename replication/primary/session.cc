@@ -273,17 +273,20 @@ void Session::DropGroup() {
   device_.reset();
 }
 
-// The bulk lane's threads tell the heartbeat of damage, and the watch asks the bulk lane.
+// The bulk lane's threads tell the heartbeat of damage, and the watch asks the bulk lane. What
+// shows members that this primary lives, or writes to them, ends here. A last question of the watch
+// does neither, and names no owner, so the group is released meanwhile.
 void Session::EndThreads() {
   metrics_file_.reset();
   ticker_.reset();
-  absent_watch_.reset();
+  if (absent_watch_ != nullptr) absent_watch_->End();
   bulk_.reset();
   heartbeat_.reset();
 }
 
 void Session::Disarm() {
   EndThreads();
+  absent_watch_.reset();
   {
     const std::lock_guard lock(held_mutex_);
     held_.reset();

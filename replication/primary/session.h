@@ -309,9 +309,9 @@ class Session {
   // Destroys what ArmGroup made, the access to the members and the device. Heartbeat and own pool
   // stay.
   void DropGroup();
-  // Ends what has threads of its own, but the lane.
+  // Ends what has threads of its own, but the lane. A question of the watch may go on.
   void EndThreads();
-  // DropGroup, and ends the threads and the lane.
+  // DropGroup, and ends the threads, the watch and the lane.
   void Disarm();
   // --- what is shown of the group (session_metrics.cc)
   // Notes which replicas are members.

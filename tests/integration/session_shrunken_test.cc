@@ -313,6 +313,25 @@ TEST_F(SessionShrunkenTest, WritesGoOnWhileTheJournalOfAReplicaThatIsBackIsRead)
   CloseAndExpectEqual(*store);
 }
 
+// What the primary asks a replica that was left out may last. The next primary does not wait for
+// that.
+TEST_F(SessionShrunkenTest, AClosingReleasesTheGroupBeforeItsLastQuestionIsAnswered) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(1);
+  EXPECT_TRUE(Insist(*store, "two"));
+  slow_device_ = true;
+  const int asked = devices_asked_;
+  StartAgain(1);
+  EXPECT_TRUE(Eventually([&] { return devices_asked_ > asked; }));
+  auto closed = std::async(std::launch::async, [&] { return store->Close(); });
+  EXPECT_TRUE(Eventually([&] { return Hello(0).released && Hello(2).released; }));
+  EXPECT_EQ(closed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  slow_device_ = false;
+  slow_device_.notify_all();
+  EXPECT_OK(closed.get());
+}
+
 // A replica whose machine was replaced has the address, but neither the pool nor the node id.
 TEST_F(SessionShrunkenTest, AReplicaThatLostItsPoolIsFilledFromTheOthers) {
   auto store = Serving(Continuing());
