@@ -105,8 +105,9 @@ Status Session::UpdateBulkLane() {
 Status Session::AwaitFiles(Holders holders) {
   HL_RETURN_IF_ERROR(UpdateBulkLane());
   const std::shared_lock lock(state_mutex_);
-  return bulk_ == nullptr ? Status()
-                          : bulk_->Await(options_.bulk_timeout, BulkLane::kNoLimit, holders);
+  if (bulk_ == nullptr) return {};
+  const Status held = bulk_->Await(options_.bulk_timeout, BulkLane::kNoLimit, holders);
+  return fenced_ ? NotServing() : held;  // a fenced one waits for no replica
 }
 
 }  // namespace hyperloop

@@ -151,7 +151,11 @@ Status Session::BecomeFenced(const std::string& why) {
   const std::lock_guard lock(fence_mutex_);
   if (!fenced_.exchange(true)) {
     fence_ = Fenced(why);
-    if (bulk_ != nullptr) bulk_->Interrupt();
+    if (absent_watch_ != nullptr) absent_watch_->End();
+    if (bulk_ != nullptr) {
+      bulk_->Interrupt();
+      bulk_->SetTargets(std::vector<BulkLane::Target>(bulk_->size()), configuration_.All().size());
+    }
     Say(LogLevel::kError, Text("fenced: ", why, "; this process will not write again"));
   }
   return fence_;

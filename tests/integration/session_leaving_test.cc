@@ -254,6 +254,39 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   ASSERT_OK(store->Close());
 }
 
+// Its replicas serve another primary, and would refuse each piece.
+TEST_F(SessionLeavingTest, AFencedPrimarySendsNoFilesAnyMore) {
+  std::atomic<int> reads{0};
+  std::atomic<bool> waits{true};
+  TakeRequest request = WithDirectory();
+  request.read_local = [&, read = request.read_local](const std::string& name, uint64_t offset,
+                                                      std::span<char> out) {
+    ++reads;
+    waits.wait(true);
+    return read(name, offset, out);
+  };
+  auto store = Opened(Options());
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(request, &result));
+  pairing_ = result.pairing;
+  const FileId file = Must(store->Create(NameOf(1)));
+  local_["000009.sst"] = "a table";
+  ASSERT_OK(store->ListFile(Describe("000009.sst", "a table")));
+  EXPECT_TRUE(Eventually([&] { return reads == 3; }));
+  const auto next = Taken(Options("other"));  // it sends no files, so the replicas lack this one
+  ASSERT_NE(next, nullptr);
+  EXPECT_TRUE(
+      Eventually([&] { return AppendDurably(*store, file, "late").code() == Code::kFenced; }));
+  EXPECT_THAT(store->AwaitFiles(Holders::kAll), StatusIs(Code::kFenced));
+  waits = false;
+  waits.notify_all();
+  EXPECT_TRUE(HeartbeatMoves());  // for longer than refused files are tried again after at first
+  EXPECT_EQ(reads, 3);
+  EXPECT_THAT(store->Close(), StatusIs(Code::kFenced));
+  ASSERT_OK(next->Close());
+}
+
 // The cut lies between the shipping and the record: the region still has the file, and the copies
 // that arrived are dropped.
 TEST_F(SessionLeavingTest, AFileThatArrivedAndWasNotListedIsInTheRegionAlone) {
