@@ -339,7 +339,8 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
 
 BulkLane::Step BulkLane::NextStep(Replica& replica) {
   const std::lock_guard lock(mutex_);
-  if (replica.connect == nullptr) return {};
+  if (replica.connect == nullptr)  // SetTargets wakes it
+    return {Action::kNone, {}, 0, nullptr, false, options_.list_again};
   if (replica.generation != generation_ || replica.target == nullptr || !replica.known) {
     replica.generation = generation_;
     return {Action::kConnect, {}, 0, replica.connect, false, {}};

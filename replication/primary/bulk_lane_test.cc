@@ -2,6 +2,9 @@
 #include "primary/bulk_lane.h"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
 #include <thread>
 
 #include "primary/bulk_lane_fixture.h"
@@ -532,6 +535,27 @@ TEST_F(BulkLaneTest, AnAbsentReplicaIsCounted) {
   replicas_[1]->AwaitStopped();
   EXPECT_THAT(AwaitRefusal("replica1"), StatusIs(Code::kUnavailable, HasSubstr("replica1")))
       << "one of three is too few";
+}
+
+// The processor time of this program's thread of that name, in nanoseconds; 0: there is none.
+uint64_t TimeOf(std::string_view thread) {
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    uint64_t time = 0;
+    std::ifstream(each.path() / "comm") >> name;
+    std::ifstream(each.path() / "schedstat") >> time;
+    if (name == thread) return time;
+  }
+  return 0;
+}
+
+TEST_F(BulkLaneTest, AReplicaThatIsLeftOutCostsNoProcessorTime) {
+  lane_->SetTargets(std::vector<BulkLane::Target>(2), 2);
+  EXPECT_TRUE(Eventually([] {
+    const uint64_t before = TimeOf("hl-bulk-1");
+    std::this_thread::sleep_for(milliseconds(100));
+    return before != 0 && TimeOf("hl-bulk-1") == before;
+  }));
 }
 
 TEST_F(BulkLaneTest, OfTwoReplicasWhoseDisksAreFullOneIsWaitedFor) {
