@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/group_error.h"
 #include "control/client.h"
 #include "control/proposal.h"
 #include "ctl/command.h"
@@ -136,14 +137,13 @@ class Proposal {
   Status Propose() {
     const control::ProposeRequestT request =
         control::MakeProposal(trust_, newest_, replica_, leaves_);
-    Status last;
-    size_t told = 0;
+    std::vector<Status> failed;
     for (const std::string& address : newest_.installed_replicas) {
       const Status status = Call<control::DoneT>(address, request).status();
-      told += status.ok() ? 1 : 0;
-      if (!status.ok()) last = status;
+      if (!status.ok()) failed.push_back(status.WithContext("replica " + address));
     }
-    return told == 0 ? last : Status();
+    return failed.empty() || failed.size() < newest_.installed_replicas.size() ? Status()
+                                                                               : AllReasons(failed);
   }
 
  private:

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/group_error.h"
 #include "control/endpoint.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "primary/strangers.h"
 
 namespace hyperloop {
+namespace {
+
+// A replica that runs answers at once.
+constexpr std::chrono::seconds kInVain{1};
+
+}  // namespace
 
 Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,
                                                                const control::Trust& trust) {
@@ -29,19 +36,20 @@ Result<std::vector<MemberLook>> LookAtReplicas(
     std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
     std::vector<MissingReplica>* missing) {
   std::vector<MemberLook> looks;
-  Status last;
+  std::vector<Status> failed;
   for (const auto& replica : replicas) {
-    Result<control::HelloReplyT> hello = replica->Hello();
+    // Where all have to answer, the others are asked only so that all that do not are named.
+    const bool in_vain = !may_leave_out && !failed.empty();
+    Result<control::HelloReplyT> hello = in_vain ? replica->Hello(kInVain) : replica->Hello();
     if (hello.ok()) {
       looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
       continue;
     }
-    if (!may_leave_out) return hello.status();
     missing->push_back({replica->name(), replica->address(), hello.status().message()});
-    last = hello.status();
+    failed.push_back(hello.status());
   }
-  if (looks.empty()) return last;
-  return looks;
+  if (failed.empty() || (may_leave_out && !looks.empty())) return looks;
+  return AllReasons(failed);
 }
 
 void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {

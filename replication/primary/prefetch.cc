@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/group_error.h"
 #include "device/device_choice.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
@@ -45,14 +46,15 @@ class ReplicaPrefetch final : public Prefetch {
       HL_ASSIGN_OR_RETURN(device_, OpenDevice(DeviceChoice::Of(options_)));
     }
     held_ = std::make_unique<HeldFiles>(BulkConnections());
-    Status last = Unavailable("no replica of the group's configuration answers");
+    std::vector<Status> failed;
     for (const MemberLook& look : looks_) {
       if (!IsMember(look)) continue;
       const Result<NodeStatus> status = StatusOf(look);
       if (status.ok()) return WholeFilesOf(*status);
-      last = status.status();
+      failed.push_back(status.status());
     }
-    return last;
+    if (failed.empty()) return Unavailable("no replica of the group's configuration answers");
+    return AllReasons(failed);
   }
 
   Status Bring(const WholeFile& file) override {

@@ -29,6 +29,13 @@ Status CheckSizes(std::span<const MemberLook> members, uint64_t region_size) {
   return {};
 }
 
+// The missing replicas with their reasons, to go on a message.
+std::string WhyEach(std::span<const MissingReplica> missing) {
+  std::string why;
+  for (const MissingReplica& each : missing) why += Text("; ", each.name, ": ", each.why);
+  return why;
+}
+
 // Which of two pools of one node is to be kept.
 std::string WhichIsNewer(const MemberLook& a, const MemberLook& b) {
   if (NewestEpoch(a) == NewestEpoch(b)) return "";
@@ -330,13 +337,11 @@ class ListCheck {
       *forced = true;
       return {};
     }
-    std::string why;
-    for (const MissingReplica& each : missing_) why += Text("; ", each.name, ": ", each.why);
     const size_t for_missing = rules_.may_leave_out ? std::max(majority, least) : all;
     const size_t needed = missing_.empty() ? majority : for_missing;
     return Unavailable(Text("only ", there, " of the group's ", all, " replicas are there, and ",
-                            needed, " are needed to go on without the others: ", chain_, why,
-                            WayWithFew()));
+                            needed, " are needed to go on without the others", WayWithFew(), ": ",
+                            chain_, WhyEach(missing_)));
   }
 
   // How the replicas change. A majority before a change by one replica shares a replica with a
@@ -445,8 +450,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
     if (each.hello.device != "ready") return Unavailable(Text(each.name, ": ", each.hello.device));
   }
   if (members.empty() && missing.empty()) return InvalidArgument("no replica is listed");
-  if (members.empty())
-    return Unavailable(Text("no replica can serve; ", missing[0].name, ": ", missing[0].why));
+  if (members.empty()) return Unavailable(Text("no replica can serve", WhyEach(missing)));
   if (const Status distinct = CheckDistinct(members); !distinct.ok())
     return WithWayWithoutStrangers(distinct, members, missing, rules);
   HL_RETURN_IF_ERROR(CheckGivenUp(members, rules.given_up));
@@ -464,8 +468,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   } else if (missing.empty()) {
     plan.group = RandomUuid();
   } else {
-    return Unavailable(Text(missing.front().name, ": ", missing.front().why,
-                            "; all listed replicas are needed to make a group"));
+    return Unavailable(Text("all listed replicas are needed to make a group", WhyEach(missing)));
   }
   HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
   plan.region_size = members.front().hello.region_size;

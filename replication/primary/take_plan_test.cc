@@ -78,6 +78,14 @@ TEST_F(PlanTest, FirstTakingCutBetweenInstallsGoesOn) {
   EXPECT_OK(PlanTake(members_, {}, 0, {}));
 }
 
+TEST_F(PlanTest, IfNobodyCanServeAllAreNamed) {
+  const std::vector<MissingReplica> missing{{"replica r0", "", "dead"},
+                                            {"replica r1", "", "blank"}};
+  EXPECT_THAT(PlanTake({}, missing, 0, {}),
+              StatusIs(Code::kUnavailable, testing::AllOf(HasSubstr("replica r0: dead"),
+                                                          HasSubstr("replica r1: blank"))));
+}
+
 TEST_F(PlanTest, FreshAmongFormattedIsNamed) {
   AllOfGroup(3);
   members_[2].hello.node_id = kOther;

@@ -455,6 +455,14 @@ TEST_F(SessionShrunkenTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
   CloseAndExpectEqual(*store);
 }
 
+TEST_F(SessionShrunkenTest, AnOpeningThatReachesNobodyNamesAll) {
+  ASSERT_OK(Serving(Blocking())->Close());
+  for (size_t i = 0; i < replicas_.size(); ++i) Stop(i);
+  const auto all = AllOf(HasSubstr(AddressOf(0)), HasSubstr(AddressOf(1)), HasSubstr(AddressOf(2)));
+  EXPECT_THAT(Refusal(Blocking()), StatusIs(Code::kUnavailable, all));
+  EXPECT_THAT(Refusal(Continuing()), StatusIs(Code::kUnavailable, all));
+}
+
 // Two of three are the majority that decides. What one of them misses, it must not decide alone,
 // nor with the one that was left out.
 TEST_F(SessionShrunkenTest, TheReplicaThatWasLeftOutDecidesNothing) {
