@@ -1,12 +1,17 @@
 #include "primary/look.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "common/group_error.h"
 #include "control/endpoint.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
+#include "pool/directory.h"
 #include "primary/strangers.h"
 
 namespace hyperloop {
@@ -68,36 +73,63 @@ void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* 
   LeaveOutStrangers(looks, missing);
 }
 
-Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool) {
-  if (*pool == nullptr) {
-    const PoolOptions pool_options{options.media};
-    Result<std::unique_ptr<Pool>> opened = Pool::Open(options.pool, pool_options);
-    if (opened.status().code() == Code::kNotFound)
-      opened = Pool::Create(options.pool, plan.region_size, pool_options);
-    if (!opened.ok()) return opened.status();
-    *pool = std::move(opened).value();
+namespace {
+
+// Gives a pool file another name, which no file has.
+Result<std::string> SetPoolAside(const std::string& path, uint64_t region_size) {
+  const std::string base = Text(path, ".before-resize-", region_size);
+  std::string name = base;
+  for (int number = 2;
+       ::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE) != 0;
+       ++number) {
+    if (errno != EEXIST) return FromErrno(errno, Text("set pool ", path, " aside as ", name));
+    name = Text(base, ".", number);
   }
+  HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(path)));
+  return name;
+}
+
+Status OpenOrMake(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool) {
+  const PoolOptions pool_options{options.media};
+  Result<std::unique_ptr<Pool>> opened = Pool::Open(options.pool, pool_options);
+  if (opened.status().code() == Code::kNotFound)
+    opened = Pool::Create(options.pool, plan.region_size, pool_options);
+  if (!opened.ok()) return opened.status();
+  *pool = std::move(opened).value();
+  return {};
+}
+
+}  // namespace
+
+Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool,
+                   std::string* set_aside) {
+  if (*pool == nullptr) HL_RETURN_IF_ERROR(OpenOrMake(options, plan, pool));
   const auto mismatch = [&](const std::string& what) {
     return InvalidArgument(
-        Text("the primary's pool ", options.pool, " ", what,
-             "; name another path, or move the file away, and keep it while its own group may "
-             "need it: the pool may be the last copy of what the group acknowledged"));
+        Text("name another path, or move the file away, and keep it while its own group may need "
+             "it, because it may be the last copy of what that group acknowledged: the primary's "
+             "pool ",
+             options.pool, " ", what));
   };
-  if ((*pool)->region().size() != plan.region_size) {
-    return mismatch(Text("has a region of ", (*pool)->region().size(), " B, the replicas have ",
-                         plan.region_size, " B (hyperloopctl resize changes pools)"));
-  }
+  const uint64_t size = (*pool)->region().size();
+  // The page may never have been written, or be torn. What the region holds is compared with the
+  // group anyway.
   const Result<NodeState> state = ReadNodeState((*pool)->node_page());
-  // The page was never written, or is torn. What the region holds is compared with the group
-  // anyway.
-  if (!state.ok()) return {};
-  if (state->sealed_epoch != 0)
+  if (state.ok() && state->sealed_epoch != 0)
     return InvalidArgument(Text(options.pool, " is a replica's pool; name another path"));
-  if (state->group != kNilUuid && state->group != plan.group) {
+  if (state.ok() && state->group != kNilUuid && state->group != plan.group) {
     return mismatch(Text("belongs to group ", FormatUuid(state->group), ", the replicas are ",
                          plan.format ? "fresh" : Text("group ", FormatUuid(plan.group))));
   }
-  return {};
+  if (size == plan.region_size) return {};
+  if (!state.ok() || state->group != plan.group || size > plan.region_size) {
+    return mismatch(Text("has a region of ", size, " B, the replicas have ", plan.region_size,
+                         " B (hyperloopctl resize changes pools)"));
+  }
+  pool->reset();
+  if (set_aside == nullptr) return {};
+  HL_ASSIGN_OR_RETURN(*set_aside, SetPoolAside(options.pool, size));
+  return OpenOrMake(options, plan, pool);
 }
 
 }  // namespace hyperloop

@@ -34,8 +34,11 @@ Result<std::vector<MemberLook>> LookAtReplicas(
 void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 // Opens the pool that the options name, unless `*pool` holds it already, or makes it. Checks that
-// it can hold the primary's copy of the plan's group. kInvalidArgument: it is a replica's, of
-// another group or of another size. Else as Pool::Open and Pool::Create.
-Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool);
+// it can hold the primary's copy of the plan's group. A pool of this group that is smaller than the
+// replicas' is of before a resize: a new one takes its place, and `*set_aside` is the name that it
+// has then; null: it stays, and `*pool` is null. kInvalidArgument: the pool is a replica's, of
+// another group or too large. Else as Pool::Open and Pool::Create.
+Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool,
+                   std::string* set_aside);
 
 }  // namespace hyperloop

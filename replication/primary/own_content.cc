@@ -193,7 +193,7 @@ std::string WhyNotAll(std::span<const std::byte> own, const RegionInfo& info,
 Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, const BestLog& best) {
   const Result<RegionInfo> info = ParseSuperblock(own, own.size());
-  if (!info.ok() || info->group != plan.group || own.size() != best.image.size()) return false;
+  if (!info.ok() || info->group != plan.group) return false;
   const uint64_t acked = HighestAcked(own, *info);
   if (acked <= best.last_seq) return false;
   const MemberCheck check = CheckMember(own, *info, 0, CheckDepth::kMetadata);

@@ -37,7 +37,7 @@ class ReplicaPrefetch final : public Prefetch {
 
   Status MakeOwnPool() override {
     std::unique_ptr<Pool> pool;
-    return OpenOwnPool(options_, plan_, &pool);
+    return OpenOwnPool(options_, plan_, &pool, /*set_aside=*/nullptr);
   }
 
   // The bytes of the log lane need not be read for that, so it takes little of the replicas' RNICs.

@@ -516,7 +516,14 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
   NoteAbsences(plan, looks, missing);
   times_.Begin("own pool");
-  HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
+  std::string set_aside;
+  const Status opened = OpenOwnPool(options_, plan, &pool_, &set_aside);
+  if (!set_aside.empty()) {
+    Say(LogLevel::kWarn, Text("the primary's pool ", options_.pool,
+                              " was smaller than those of the replicas, which were resized: it is ",
+                              set_aside, " now, and a new one takes its place"));
+  }
+  HL_RETURN_IF_ERROR(opened);
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
   if (stands_in_for_.has_value()) own_.epoch = std::max(own_.epoch, LastEpoch(pool_->region()) + 1);

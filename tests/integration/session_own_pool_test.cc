@@ -1,6 +1,7 @@
 // Replicas that went back to older copies of their pools: what the primary's own pool proves to be
 // acknowledged becomes the group's again, or the opening is refused.
 
+#include "files/resize.h"
 #include "integration/session_fixture.h"
 
 namespace hyperloop::test {
@@ -339,6 +340,59 @@ TEST_F(SessionOwnPoolTest, AGroupThatWentOnWithoutItIsNotOverwritten) {
   auto other = Taken(Options("other"));
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(Content(*other), "one");
+}
+
+// --- pools of before a resize
+
+class ResizedGroupTest : public SessionOwnPoolTest {
+ protected:
+  // The replicas' pools; `others`: further ones.
+  void Resize(std::vector<std::string> others = {}) {
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      Stop(i);
+      others.push_back("r" + std::to_string(i));
+    }
+    for (const std::string& pool : others)
+      ASSERT_OK(ResizePool(folder_ + "/" + pool, {.region_size = 2 * kRegion}));
+    StartAllAgain();
+  }
+  bool Exists(const std::string& pool) const {
+    return std::filesystem::exists(folder_ + "/" + pool);
+  }
+  const std::string old_ = "standby.before-resize-" + std::to_string(kRegion);
+};
+
+// That of a standby, which nobody resized.
+TEST_F(ResizedGroupTest, ASmallerOwnPoolIsSetAside) {
+  ASSERT_OK(Serving(Options("standby"))->Close());
+  ASSERT_OK(Taken(Options())->Close());
+  ASSERT_NO_FATAL_FAILURE(Resize({"primary"}));
+  const auto store = Taken(Options("standby"));
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "one");
+  EXPECT_TRUE(log_->Has("it is " + folder_ + "/" + old_ + " now"));
+  const auto view = NodeView::OpenPool(folder_ + "/" + old_);
+  ASSERT_OK(view);
+  EXPECT_EQ((*view)->region_size(), kRegion);
+  EXPECT_OK(AppendDurably(*store, *store->Lookup("f"), "two"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+TEST_F(ResizedGroupTest, ASmallerOwnPoolThatProvesMoreThanTheReplicasIsNot) {
+  ASSERT_NO_FATAL_FAILURE(Lose(Options("standby")));
+  ASSERT_NO_FATAL_FAILURE(Resize());
+  EXPECT_THAT(Refusal(Options("standby")),
+              StatusIs(Code::kCorruption, HasSubstr("its parts have other sizes")));
+  EXPECT_TRUE(Exists("standby"));
+  EXPECT_FALSE(Exists(old_));
+}
+
+TEST_F(ResizedGroupTest, ALargerOwnPoolIsRefused) {
+  ASSERT_OK(Serving(Options("standby"))->Close());
+  ASSERT_OK(ResizePool(folder_ + "/standby", {.region_size = 2 * kRegion}));
+  EXPECT_THAT(Refusal(Options("standby")),
+              StatusIs(Code::kInvalidArgument, HasSubstr("hyperloopctl resize")));
 }
 
 // --- what proves nothing
