@@ -23,6 +23,7 @@
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/size.h"
+#include "pool/pool.h"
 
 namespace hyperloop {
 namespace {
@@ -302,6 +303,23 @@ Status CheckLogs(const Paths& paths, const ClusterFile& file) {
   return Status::Ok();
 }
 
+// Pools may have been resized one by one, by hyperloopctl resize --pool.
+Status CheckPools(const Paths& paths, const ClusterFile& file) {
+  uint64_t largest = 0;
+  std::string name;
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    const Result<std::unique_ptr<Pool>> pool = Pool::OpenCopyOnWrite(paths.Pool(replica.name));
+    if (!pool.ok() || (*pool)->region().size() <= std::max(largest, file.region_size)) continue;
+    largest = (*pool)->region().size();
+    name = replica.name;
+  }
+  if (largest == 0) return Status::Ok();
+  return InvalidArgument("resize the whole cluster: hyperloopctl resize --dir " + paths.directory +
+                         " --region-size " + std::to_string(largest) + "; the pool of " + name +
+                         " has a region of that size, and those of the cluster have " +
+                         std::to_string(file.region_size) + " B");
+}
+
 Status CheckSpace(const Paths& paths, const ClusterFile& file) {
   uint64_t needed = 0;
   for (const ClusterFile::Replica& replica : file.replicas) {
@@ -477,6 +495,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   ClusterFile file = description.file;
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
   HL_RETURN_IF_ERROR(CheckLogs(paths, file));
+  HL_RETURN_IF_ERROR(CheckPools(paths, file));
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
   HL_RETURN_IF_ERROR(MakeKeys(paths, file));
   // The description is saved before anything runs, so that after a crash the processes can be found

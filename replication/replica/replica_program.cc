@@ -29,9 +29,9 @@ Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* l
   if (pool.ok()) {
     const uint64_t present = (*pool)->region().size();
     if (options.size != 0 && options.size != present) {
-      return InvalidArgument(Text("pool ", options.pool, " holds a region of ", present,
-                                  " B, --size says ", options.size,
-                                  " B; leave --size out, or remove the pool to make a new one"));
+      return InvalidArgument(Text("leave --size out: pool ", options.pool, " holds a region of ",
+                                  present, " B, --size says ", options.size,
+                                  " B; hyperloopctl resize makes a region larger"));
     }
     return pool;
   }

@@ -147,6 +147,12 @@ TEST_F(ReplicaChangeTest, AnEmulatedClusterForgetsARemovedReplica) {
   EXPECT_EQ(verified.exit_status, 0) << verified.text;
   ASSERT_EQ(Ctl("cluster stop --dir " + directory).exit_status, 0);
   fs::rename(cluster_.folder() + "/primary.pool", directory + "/primary.pool");
+  // One pool alone does not help.
+  ASSERT_EQ(Ctl("resize --pool " + directory + "/replica0.pool --region-size 64M").exit_status, 0);
+  const Outcome refused = Ctl("cluster start --dir " + directory);
+  EXPECT_EQ(refused.exit_status, 2);
+  EXPECT_THAT(refused.text,
+              HasSubstr("hyperloopctl resize --dir " + directory + " --region-size 67108864;"));
   const Outcome resized = Ctl("resize --dir " + directory + " --region-size 64M");
   ASSERT_EQ(resized.exit_status, 0) << resized.text;
   const Outcome started = Ctl("cluster start --dir " + directory + " --region-size 64M");
