@@ -33,13 +33,25 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr time_t kCommandTimeoutSeconds = 20;
-// Memory is populated, from a disk perhaps, before its registration is answered.
+// The daemon maps memory before it answers its registration, and on a full machine some of it has
+// to come from its disk again.
 constexpr uint64_t kPopulatedPerSecond = 128u << 20;  // bytes
 
 time_t TimeoutSeconds(const Command& command) {
   if (static_cast<Op>(command.op) != Op::kRegisterUmem) return kCommandTimeoutSeconds;
   return kCommandTimeoutSeconds +
          static_cast<time_t>(command.args.umem.length / kPopulatedPerSecond);
+}
+
+// Brings what a file holds of this memory from its disk, or makes its pages, however long that
+// takes. The daemon, for which a command waits, then finds it all there. A sparse file stays so.
+void Populate(const RegisterUmemArgs& args, int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || info.st_blocks * 512 < info.st_size) return;
+  constexpr uint64_t kPiece = 8u << 20;  // as in MapClientMemory
+  auto* const memory = reinterpret_cast<std::byte*>(args.client_addr);
+  for (uint64_t at = 0; at < args.length; at += kPiece)
+    madvise(memory + at, std::min(kPiece, args.length - at), MADV_POPULATE_READ);
 }
 
 // Sets a flag when it goes, unless it was dismissed before.
@@ -82,6 +94,7 @@ class SocketPort final : public CommandPort {
   }
 
   Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int fd) override {
+    Populate(args, fd);
     Command command = MakeCommand(Op::kRegisterUmem);
     command.args.umem = args;
     Reply reply;

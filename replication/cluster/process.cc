@@ -16,6 +16,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
@@ -250,7 +251,9 @@ Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience) 
 
 Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
                               const ProcessId& writer, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  using Clock = std::chrono::steady_clock;
+  auto worked = Clock::now();
+  uint64_t cpu_time = 0;
   for (;;) {
     // The state is read before the file: a process that has ended writes no more.
     const bool dead = StateOf(writer) == ProcessState::kDead;
@@ -262,10 +265,14 @@ Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std:
       return Unavailable("process " + std::to_string(writer.pid) + " ended before it was ready; " +
                          file + " says:" + TailOf(file, from));
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return TimedOut("process " + std::to_string(writer.pid) + " was not ready after " +
-                      std::to_string(patience.count()) + " ms; " + file +
-                      " says:" + TailOf(file, from));
+    ProcessStat stat;
+    if (ReadStat(writer.pid, &stat) && (std::exchange(cpu_time, stat.cpu_time) != stat.cpu_time ||
+                                        stat.state == 'R' || stat.state == 'D'))
+      worked = Clock::now();
+    if (Clock::now() - worked >= patience) {
+      return TimedOut(
+          "process " + std::to_string(writer.pid) + " is not ready, and has done nothing for " +
+          std::to_string(patience.count()) + " ms; " + file + " says:" + TailOf(file, from));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }

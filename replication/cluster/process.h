@@ -43,8 +43,9 @@ bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience);
 Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience);
 
 // Waits until the file has, behind `from`, a line that starts with `prefix`; returns the line.
-// kUnavailable: the process ended first (the message quotes the end of the file). kTimedOut
-// likewise.
+// kUnavailable: the process ended first (the message quotes the end of the file). kTimedOut: it did
+// nothing for `patience`, likewise. A process that works, or waits for its disk or for a processor,
+// is waited for however long that takes.
 Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
                               const ProcessId& writer, std::chrono::milliseconds patience);
 

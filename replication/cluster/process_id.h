@@ -23,7 +23,8 @@ std::optional<ProcessId> ParsePidFile(std::string_view text);
 // From /proc/PID/stat.
 struct ProcessStat {
   uint64_t start_time = 0;
-  char state = 0;  // a letter
+  char state = 0;         // a letter
+  uint64_t cpu_time = 0;  // of all its threads; clock ticks
 };
 // The program's name in `text` may hold anything. Async-signal-safe.
 bool ParseProcessStat(std::string_view text, ProcessStat* stat);

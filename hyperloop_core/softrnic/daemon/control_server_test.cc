@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -20,9 +21,11 @@
 #include <ctime>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <string>
 #include <vector>
 
+#include "hyperloop/core/softrnic.h"
 #include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/testing/control_world.h"
 #include "softrnic/engine/testing/engine_test_util.h"
@@ -221,6 +224,40 @@ TEST_F(ControlServerTest, AProcessGetsNoNewTimeByConnectingAgain) {
   EXPECT_FALSE(again.answered());
   time.Pass(1000 * HeldTime::kCommand);
   EXPECT_OK(again.Hear());
+}
+
+// Pages come from a disk, or are made, on the client's own time. The daemon has a limit.
+TEST_F(ControlServerTest, AClientsMemoryIsThereBeforeTheDaemonMapsIt) {
+  const World world(Socket());
+  constexpr size_t kPages = 64;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const UniqueFd file(open((root_ + "/memory").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(posix_fallocate(file.get(), 0, static_cast<off_t>(kPages * page)), 0);
+  void* const at = mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(at, MAP_FAILED);
+  const auto present = [&] {
+    const UniqueFd map(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    std::array<uint64_t, kPages> entries{};
+    const auto offset = reinterpret_cast<uintptr_t>(at) / page * sizeof entries[0];
+    EXPECT_EQ(pread(map.get(), entries.data(), sizeof entries, static_cast<off_t>(offset)),
+              static_cast<ssize_t>(sizeof entries));
+    return std::ranges::count_if(entries, [](uint64_t entry) { return (entry >> 63) != 0; });
+  };
+  ASSERT_EQ(present(), 0);
+  const auto device = OpenDaemonDevice({.socket_path = Socket(), .host = "client"});
+  ASSERT_OK(device);
+  const auto pd = (*device)->AllocatePd();
+  ASSERT_OK(pd);
+  SilentServer silent;
+  const int asked = silent.asked();
+  auto registered = std::async(std::launch::async, [&] {
+    return (*pd)->Register(at, kPages * page, rnic::kLocalWrite, {.fd = file.get()}).status();
+  });
+  EXPECT_TRUE(test::Eventually([&] { return silent.asked() > asked; }));
+  EXPECT_EQ(present(), kPages);
+  silent.Answer();
+  EXPECT_OK(registered.get());
+  munmap(at, kPages * page);
 }
 
 TEST_F(ControlServerTest, WhoeverAsksAgainAndAgainIsLoggedOnce) {

@@ -49,7 +49,7 @@ struct ClusterOptions {
   int replica_cpu = -1;  // processor for every replica; -1: as the caller's
   std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
   bool die_with_caller = false;  // the processes are killed when the calling thread ends
-  std::chrono::milliseconds start_timeout{120000};  // for each process to become ready
+  std::chrono::milliseconds start_timeout{120000};  // for which a process may do nothing
 };
 
 enum class ProcessState { kRunning, kStopped, kDead };  // kStopped: by SIGSTOP or a debugger

@@ -1,0 +1,64 @@
+#include "cluster/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "support/status_matchers.h"
+
+namespace hyperloop::cluster {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+class ProcessTest : public testing::Test {
+ protected:
+  static constexpr milliseconds kPatience{50};
+
+  ProcessTest() {
+    std::string pattern = testing::TempDir() + "/hyperloop-process-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~ProcessTest() override {
+    Terminate(id_, std::chrono::seconds(60)).status().IgnoreError();
+    std::filesystem::remove_all(folder_);
+  }
+  void Run(const std::string& script) {
+    SpawnOptions options;
+    options.argv = {"/bin/sh", "-c", script};
+    options.log = folder_ + "/log";
+    options.pid_file = folder_ + "/pid";
+    options.die_with_caller = true;
+    const Result<ProcessId> id = Spawn(options);
+    ASSERT_OK(id);
+    id_ = *id;
+  }
+  Result<std::string> Await() const {
+    return AwaitLine(folder_ + "/log", 0, "ready", id_, kPatience);
+  }
+
+  std::string folder_;
+  ProcessId id_;
+};
+
+// As a replica that makes a large pool on a busy machine.
+TEST_F(ProcessTest, OneThatWorksIsWaitedForBeyondAllPatience) {
+  const std::string go = folder_ + "/go";
+  ASSERT_NO_FATAL_FAILURE(Run("until [ -e " + go + " ]; do :; done; echo ready 7"));
+  auto line = std::async(std::launch::async, [&] { return Await(); });
+  EXPECT_EQ(line.wait_for(20 * kPatience), std::future_status::timeout);
+  std::ofstream(go).put('x');
+  EXPECT_THAT(line.get(), IsOkAndHolds("ready 7"));
+}
+
+TEST_F(ProcessTest, OneThatDoesNothingIsGivenUp) {
+  ASSERT_NO_FATAL_FAILURE(Run("echo begun; exec sleep 1000000"));
+  EXPECT_THAT(Await().status(), StatusIs(Code::kTimedOut, HasSubstr("begun")));
+}
+
+}  // namespace
+}  // namespace hyperloop::cluster
