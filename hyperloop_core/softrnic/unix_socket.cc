@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 
 namespace hyperloop::softrnic {
 
@@ -70,6 +71,32 @@ Result<bool> NextBringsDescriptors(int socket) {
   return (message.msg_flags & MSG_CTRUNC) != 0;
 }
 
+namespace {
+
+// What to add where another user is refused.
+std::string PerhapsElsewhere(uid_t user) {
+  uid_t unmapped = 65534;
+  std::ifstream("/proc/sys/kernel/overflowuid") >> unmapped;
+  if (user != unmapped) return "";
+  return ". User " + std::to_string(user) +
+         " stands for all users whom this user namespace does not have, as those of another "
+         "container";
+}
+
+}  // namespace
+
+Status CheckClient(const ucred& client) {
+  if (client.pid <= 0) {
+    return PermissionDenied(
+        "run the RNIC daemon and its clients in one pid namespace (containers: --pid): the daemon "
+        "does not see this client's process, so it could not tell when it ends");
+  }
+  if (client.uid == geteuid() || client.uid == 0) return {};
+  return PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
+                          " only, not user " + std::to_string(client.uid) +
+                          PerhapsElsewhere(client.uid));
+}
+
 Status CheckListener(int socket, const std::string& path) {
   ucred listener{};
   socklen_t size = sizeof listener;
@@ -79,7 +106,8 @@ Status CheckListener(int socket, const std::string& path) {
   if (listener.uid == geteuid() || listener.uid == 0) return {};
   return PermissionDenied("user " + std::to_string(listener.uid) + " listens at " + path +
                           ", not user " + std::to_string(geteuid()) +
-                          ", who runs this: run it as that user, or start a daemon of your own");
+                          ", who runs this: run it as that user, or start a daemon of your own" +
+                          PerhapsElsewhere(listener.uid));
 }
 
 Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path) {

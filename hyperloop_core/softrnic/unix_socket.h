@@ -2,6 +2,7 @@
 // and hyperloop-rnicd.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 
@@ -54,6 +55,10 @@ Result<bool> NextBringsDescriptors(int socket);
 // Checks that the process that listens at the other end of a connected socket is of this user or
 // root; otherwise kPermissionDenied. `path` is for the message.
 Status CheckListener(int socket, const std::string& path);
+// Checks that a client is of this user or root, and that this process can see it; otherwise
+// kPermissionDenied. The kernel tells pid 0 of a process of a pid namespace that is not below this
+// process's, and a user of its own choice of one whom this user namespace does not have.
+Status CheckClient(const ucred& client);
 
 // A socket address; kInvalidArgument if `path` is empty or too long for one.
 Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path);

@@ -216,13 +216,10 @@ void ControlServer::Accept() {
 Status ControlServer::Admit(Client& client) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  const bool known =
-      getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+  if (getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer = {};
   client.socket.SetOwner(kStranger | static_cast<uint32_t>(peer.pid));
   client.name = "pid " + std::to_string(peer.pid);
-  if (!known || (peer.uid != geteuid() && peer.uid != 0))
-    return PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
-                            " only, not user " + std::to_string(peer.uid));
+  HL_RETURN_IF_ERROR(CheckClient(peer));
   client.pid = peer.pid;
   client.user = peer.uid;
   HL_ASSIGN_OR_RETURN(Process* const process, ProcessOf(peer.pid));

@@ -20,6 +20,7 @@
 #include <csignal>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <string>
@@ -224,6 +225,22 @@ TEST_F(ControlServerTest, AProcessGetsNoNewTimeByConnectingAgain) {
   EXPECT_FALSE(again.answered());
   time.Pass(1000 * HeldTime::kCommand);
   EXPECT_OK(again.Hear());
+}
+
+// A container may have the daemon's user id, and a pid that the daemon cannot see.
+TEST_F(ControlServerTest, AClientOfOtherNamespacesIsToldSo) {
+  EXPECT_OK(CheckClient({.pid = 7, .uid = geteuid(), .gid = 0}));
+  EXPECT_THAT(CheckClient({.pid = 0, .uid = geteuid(), .gid = 0}),
+              StatusIs(Code::kPermissionDenied,
+                       testing::AllOf(testing::HasSubstr("in one pid namespace"),
+                                      testing::Not(testing::HasSubstr("not user")))));
+  uid_t unmapped = 0;
+  std::ifstream("/proc/sys/kernel/overflowuid") >> unmapped;
+  if (unmapped == geteuid()) GTEST_SKIP() << "this is the user that stands for others";
+  EXPECT_THAT(CheckClient({.pid = 7, .uid = unmapped, .gid = 0}),
+              StatusIs(Code::kPermissionDenied, testing::HasSubstr("user namespace")));
+  EXPECT_THAT(CheckClient({.pid = 7, .uid = geteuid() + 1, .gid = 0}),
+              StatusIs(Code::kPermissionDenied, testing::Not(testing::HasSubstr("namespace"))));
 }
 
 // Pages come from a disk, or are made, on the client's own time. The daemon has a limit.
