@@ -201,7 +201,7 @@ void PrintHelpJson(const std::string& file) {
   const Json program = {{"name", gflags::ProgramInvocationShortName()},
                         {"text", gflags::ProgramUsage()},
                         {"options", options}};
-  std::printf("%s\n", program.dump(1).c_str());
+  std::printf("%s\n", program.dump(1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
 template <class T>

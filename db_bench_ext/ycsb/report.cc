@@ -61,7 +61,7 @@ std::string ToJson(const PhaseReport& report, const PhaseOptions& options, const
                              {"latency_ns", LatencyOf(latency)},
                              {"histogram", HistogramOf(latency)}});
   }
-  return json.dump();
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string ToTable(const PhaseReport& report, const PhaseOptions& options) {

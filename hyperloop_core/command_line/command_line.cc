@@ -132,7 +132,11 @@ void Explain(const CLI::App& app, const CLI::ParseError& error) {
 
 void AddHelpJson(CLI::App& app) {
   app.add_flag_callback(
-         "--help-json", [&app] { throw CLI::CallForVersion(Describe(app).dump(1), 0); },
+         "--help-json",
+         [&app] {
+           using Handler = nlohmann::ordered_json::error_handler_t;
+           throw CLI::CallForVersion(Describe(app).dump(1, ' ', false, Handler::replace), 0);
+         },
          "Print this help message as JSON and exit")
       ->configurable(false);
 }

@@ -17,6 +17,7 @@
 #include "cluster/network.h"
 #include "cluster/process.h"
 #include "cluster/starter.h"
+#include "common/printable.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
@@ -144,6 +145,8 @@ Status CheckProvider(const std::string& provider, const ClusterOptions& options)
 Status CheckOptions(const ClusterOptions& options) {
   if (!options.provider.empty()) HL_RETURN_IF_ERROR(CheckProvider(options.provider, options));
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
+  if (!IsPrintable(options.device))
+    return InvalidArgument("the device's name has characters that cannot be printed");
   if (!options.netem.empty() && !options.hosts_apart)
     return InvalidArgument("netem shapes what passes between hosts apart; ask for those, too");
   if (!cluster::IsNetem(options.netem))
@@ -172,11 +175,23 @@ Status MakeMissing(fs::path path, mode_t mode) {
   return FromErrno(errno, "making directory " + path.string());
 }
 
+// Options of a store, as those in the cluster's uri, have no control characters.
+Status CheckCharacters(const std::string& directory) {
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
+  if (std::ranges::none_of(directory, control)) return Status::Ok();
+  return InvalidArgument("give another --dir: the path " +
+                         Printable(directory, 4 * directory.size()) +
+                         " has a control character, such as a line feed, and no uri takes one");
+}
+
 Result<Paths> MakeDirectory(const ClusterOptions& options) {
   constexpr mode_t kPrivate = 0700;  // as pools are
+  std::error_code error;
+  HL_RETURN_IF_ERROR(CheckCharacters(fs::absolute(options.directory, error)));
   HL_RETURN_IF_ERROR(MakeMissing(options.directory, kPrivate));
   Result<Paths> paths = ExistingDirectory(options.directory);
   if (!paths.ok()) return paths;
+  HL_RETURN_IF_ERROR(CheckCharacters(paths->directory));  // links may have led elsewhere
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
   const std::string socket =
       paths->Socket((options.hosts_apart ? ReplicaName(0) + "-" : "") + kPrimaryDaemon);

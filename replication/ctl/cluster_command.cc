@@ -71,7 +71,9 @@ int StatusOf(const std::string& directory, bool as_json) {
                                    {"socket", process.socket},
                                    {"log", process.log}});
     }
-    std::printf("%s\n", json.dump(2).c_str());
+    // A directory's name may be no UTF-8. The uri, which is percent-encoded, has it exactly.
+    using Handler = nlohmann::json::error_handler_t;
+    std::printf("%s\n", json.dump(2, ' ', false, Handler::replace).c_str());
   } else {
     PrintProcesses(*info);
     if (!info->AllAlive()) {

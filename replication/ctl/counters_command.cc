@@ -80,7 +80,8 @@ int Run(const CountersOptions& options) {
   if (options.as_json) {
     nlohmann::ordered_json json;
     for (const HostCounters& one : all) json[one.host] = one.counters;
-    std::printf("%s\n", json.dump(2).c_str());
+    using Handler = nlohmann::ordered_json::error_handler_t;
+    std::printf("%s\n", json.dump(2, ' ', false, Handler::replace).c_str());
   } else {
     PrintAsked(all);
     for (const Status& stranger : strangers) std::printf("%s\n", stranger.message().c_str());

@@ -84,6 +84,26 @@ TEST_F(ClusterCommandTest, StartsLooksStopsAndRepeatsEach) {
   EXPECT_EQ(LastLine(restarted.out), LastLine(first.out)) << "old pools, old ports";
 }
 
+// JSON is UTF-8, and a file's name is any bytes.
+TEST_F(ClusterCommandTest, ADirectoryWhoseNameIsNoUtf8IsShown) {
+  dir_ = folder_ + "/\xff";
+  const CtlRun started = Start();
+  ASSERT_EQ(started.exit_status, 0) << started.err;
+  EXPECT_THAT(LastLine(started.out), HasSubstr("/%FF/"));
+  const CtlRun status = Run({"cluster", "status", "--dir", dir_, "--json"});
+  EXPECT_EQ(status.exit_status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("/\xef\xbf\xbd/replica0.pool\""));
+  EXPECT_EQ(Run({"status", "--dir", dir_, "--json"}).exit_status, 0);
+}
+
+TEST_F(ClusterCommandTest, ADirectoryThatNoUriCanNameIsRefused) {
+  dir_ = folder_ + "/a\nb";
+  const CtlRun started = Start();
+  EXPECT_EQ(started.exit_status, 2);
+  EXPECT_THAT(started.err, HasSubstr("give another --dir: the path " + folder_ + "/a\\x0ab"));
+  EXPECT_FALSE(fs::exists(dir_));
+}
+
 TEST_F(ClusterCommandTest, AForeignPoolFailsTheStartAndLeavesNothingRunning) {
   ASSERT_EQ(Start().exit_status, 0);
   ASSERT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
