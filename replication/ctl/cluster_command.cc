@@ -9,7 +9,10 @@
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "hyperloop/command_line/command_line.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "hyperloop/replication/options.h"
+#include "layout/region_layout.h"
 #include "options/size_option.h"
 
 namespace hyperloop::ctl {
@@ -32,7 +35,26 @@ void PrintNetwork(const ClusterInfo& info) {
               info.network.c_str(), info.netem.empty() ? "" : (", netem " + info.netem).c_str());
 }
 
+// Whether a group that is made by the cluster's uri has room in its regions. An existing cluster
+// keeps its size.
+Status CheckRegionSize(const ClusterOptions& options) {
+  const StoreOptions store;
+  constexpr uint64_t kMiB = 1u << 20;
+  const uint64_t least =
+      (RegionGeometry::LeastRegion(store.journal_size, store.table_capacity, store.extent_size) +
+       kMiB - 1) /
+      kMiB * kMiB;
+  if (options.region_size == 0 || options.region_size >= least ||
+      ReadCluster(options.directory).ok())
+    return {};
+  return InvalidArgument(Text("give --region-size ", least / kMiB, "M or more: in ",
+                              FormatSize(options.region_size), ", a journal of ",
+                              FormatSize(store.journal_size),
+                              ", the table of files and the least room for logs do not fit"));
+}
+
 int Start(const ClusterOptions& options) {
+  if (const Status room = CheckRegionSize(options); !room.ok()) return Fail(room);
   const Result<ClusterInfo> info = StartCluster(options);
   if (!info.ok()) return Fail(info.status());
   std::printf("%s: %u of %zu processes started, %zu replicas with regions of %s, media=%s\n",

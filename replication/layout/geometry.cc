@@ -49,6 +49,13 @@ Status CheckInputs(uint64_t region_size, uint64_t journal_size, uint32_t table_c
 
 }  // namespace
 
+uint64_t RegionGeometry::LeastRegion(uint64_t journal_size, uint32_t table_capacity,
+                                     uint32_t extent_size) {
+  return kJournalOffset + journal_size + kPage +
+         PageUp(uint64_t{table_capacity} * sizeof(TableEntry)) +
+         PageUp(PageUp(kMinExtents * sizeof(MapEntry)) + kMinExtents * uint64_t{extent_size});
+}
+
 Result<RegionGeometry> RegionGeometry::Compute(uint64_t region_size, uint64_t journal_size,
                                                uint32_t table_capacity, uint32_t extent_size) {
   HL_RETURN_IF_ERROR(CheckInputs(region_size, journal_size, table_capacity, extent_size));
@@ -60,8 +67,7 @@ Result<RegionGeometry> RegionGeometry::Compute(uint64_t region_size, uint64_t jo
   g.binding_offset = kJournalOffset + journal_size;
   g.table_offset = g.binding_offset + kPage;
   g.map_offset = g.table_offset + PageUp(uint64_t{table_capacity} * sizeof(TableEntry));
-  const uint64_t needed = PageUp(g.map_offset + PageUp(kMinExtents * sizeof(MapEntry)) +
-                                 kMinExtents * uint64_t{extent_size});
+  const uint64_t needed = LeastRegion(journal_size, table_capacity, extent_size);
   if (region_size < needed) {
     return InvalidArgument("region of " + Bytes(region_size) + " is too small: a journal of " +
                            Bytes(journal_size) + ", a table of " + std::to_string(table_capacity) +

@@ -92,6 +92,8 @@ struct RegionGeometry {
     return offset >= binding_offset && offset <= region_size && length <= region_size - offset;
   }
 
+  // The fewest bytes of a region with these parts.
+  static uint64_t LeastRegion(uint64_t journal_size, uint32_t table_capacity, uint32_t extent_size);
   // kInvalidArgument names the value, the bound and, for a region that is too small, how many bytes
   // would do.
   static Result<RegionGeometry> Compute(uint64_t region_size, uint64_t journal_size,

@@ -16,7 +16,7 @@ PATIENCE = 600  # seconds after which a program is taken to hang
 
 class Bound(unittest.TestCase):
     REPLICAS = 2
-    REGION = "32M"
+    REGION = "48M"
 
     def setUp(self):
         # The directories above decide whether a cluster's directory is trusted.

@@ -43,7 +43,7 @@ class ClusterCommandTest : public ::testing::Test {
   }
   CtlRun Run(const std::vector<std::string>& arguments) { return RunCtl(folder_, arguments); }
   CtlRun Start() {
-    return Run({"cluster", "start", "--dir", dir_, "--replicas", "2", "--region-size", "32M",
+    return Run({"cluster", "start", "--dir", dir_, "--replicas", "2", "--region-size", "48M",
                 "--spin-us", "0"});
   }
   std::string folder_, dir_;
@@ -82,6 +82,14 @@ TEST_F(ClusterCommandTest, StartsLooksStopsAndRepeatsEach) {
   const CtlRun restarted = Start();
   EXPECT_EQ(restarted.exit_status, 0) << restarted.err;
   EXPECT_EQ(LastLine(restarted.out), LastLine(first.out)) << "old pools, old ports";
+}
+
+// With options as they are by default, the group would have no room.
+TEST_F(ClusterCommandTest, ARegionInWhichNothingOpensIsRefused) {
+  const CtlRun small = Run({"cluster", "start", "--dir", dir_, "--region-size", "18M"});
+  EXPECT_EQ(small.exit_status, 2);
+  EXPECT_THAT(small.err, HasSubstr("give --region-size 41M or more"));
+  EXPECT_FALSE(fs::exists(dir_));
 }
 
 // JSON is UTF-8, and a file's name is any bytes.
@@ -124,7 +132,7 @@ TEST_F(ClusterCommandTest, DaemonsThatShareAProcessorAreNamed) {
   const std::string last = std::to_string(processors - 1), other = folder_ + "/other";
   const auto start = [&](const std::string& dir) {
     const CtlRun outcome = Run({"cluster", "start", "--dir", dir, "--replicas", "1",
-                                "--region-size", "16M", "--spin-us", "0", "--cpu", last});
+                                "--region-size", "48M", "--spin-us", "0", "--cpu", last});
     EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
     return ReadCluster(dir)->processes[0].pid;
   };
