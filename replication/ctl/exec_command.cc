@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "ctl/preload.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/options.h"
 
@@ -23,14 +25,34 @@ struct ExecOptions {
   std::vector<std::string> command;
 };
 
+// DIR=URI with an absolute DIR. What leads up from this process's directory is known, because the
+// kernel names that one without links.
+Result<std::string> WithAbsoluteDirectory(const std::string& pair) {
+  if (pair.starts_with('/')) return pair;
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::current_path(error);
+  if (error) return FromErrno(error.value(), "--bind " + pair + ": the current directory");
+  std::string_view rest = pair;
+  for (;;) {
+    if (rest.starts_with("../") || rest.starts_with("..=")) {
+      at = at.parent_path();
+      rest.remove_prefix(rest[2] == '/' ? 3 : 2);
+    } else if (rest.starts_with("./")) {
+      rest.remove_prefix(2);
+    } else {
+      return Text(at.string(), "/", rest);
+    }
+  }
+}
+
 // Puts DIR=URI before what is bound already. DIR may be relative to this process's directory.
 Status AddToBindVariable(const std::vector<std::string>& pairs) {
   std::string text;
   for (const std::string& pair : pairs) {
-    if (pair.find(';') != std::string::npos)
-      return InvalidArgument("--bind " + pair + ": it cannot have a semicolon");
-    const std::string here = pair.starts_with('/') ? "" : std::filesystem::current_path();
-    text += (text.empty() ? "" : ";") + (here.empty() ? pair : here + "/" + pair);
+    HL_ASSIGN_OR_RETURN(const std::string absolute, WithAbsoluteDirectory(pair));
+    if (absolute.find(';') != std::string::npos)
+      return InvalidArgument("--bind " + absolute + ": it cannot have a semicolon");
+    text += (text.empty() ? "" : ";") + absolute;
   }
   if (const char* before = std::getenv(kBindVariable); before != nullptr && *before != 0)
     text += ";" + std::string(before);
