@@ -9,10 +9,10 @@
 #include <map>
 #include <memory>
 
+#include "hyperloop/replication/rocksdb_log.h"
 #include "import.h"
 #include "local_files.h"
 #include "paths.h"
-#include "rocksdb_log.h"
 #include "status.h"
 
 namespace hyperloop::plugin {

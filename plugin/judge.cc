@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "hyperloop/replication/rocksdb_log.h"
 #include "paths.h"
-#include "rocksdb_log.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -305,13 +305,6 @@ Result<ManifestContent> ContentOfGroup(const GroupFiles& group) {
   const FileInfo* const manifest = Find(files, current.manifest);
   if (manifest == nullptr) return NotFound("the group has no MANIFEST");
   return ParseManifest(ReaderOf(group, *manifest));
-}
-
-// Whether it names the table or blob file, or needs the log.
-bool NamesOrNeeds(const ManifestContent& content, std::string_view name) {
-  if (IsLiveLog(name)) return NumberOf(name) >= content.oldest_log;
-  const auto& numbers = name.ends_with(".sst") ? content.tables : content.blobs;
-  return numbers.contains(NumberOf(name));
 }
 
 }  // namespace

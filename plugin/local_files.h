@@ -10,8 +10,8 @@
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/replication/rocksdb_log.h"
 #include "hyperloop/replication/store.h"
-#include "rocksdb_log.h"
 
 namespace hyperloop::plugin {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
+#include "hyperloop/replication/rocksdb_log.h"
 #include "local_files.h"
 #include "paths.h"
-#include "rocksdb_log.h"
 #include "status.h"
 
 namespace hyperloop::plugin {

@@ -288,6 +288,9 @@ int Run(const ExportOptions& options) {
     needed += HoldsData(name) ? 1 : 0;
     std::fprintf(stderr, "hyperloopctl: %s: %s\n", WhatIsMissed(name), name.c_str());
   }
+  for (const std::string& name : report->unneeded)
+    std::fprintf(stderr, "hyperloopctl: left out (the database's MANIFEST does not need it): %s\n",
+                 name.c_str());
   for (const std::string& damage : report->damage)
     std::fprintf(stderr, "hyperloopctl: exported all the same: %s\n", damage.c_str());
   const bool lacks_current = LacksCurrent(options.to);

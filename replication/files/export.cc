@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "files/file_table.h"
 #include "files/member_check.h"
 #include "hyperloop/core/unique_fd.h"
+#include "hyperloop/replication/rocksdb_log.h"
 #include "journal/redo.h"
 #include "pool/directory.h"
 #include "pool/file_store.h"
@@ -188,8 +190,7 @@ class WholeFiles {
   }
 
   // Removes what this table does not list, and reports the rest.
-  Status Finish(const FileTable& table, const std::vector<FileInfo>& missing,
-                ExportReport* report) {
+  Status Finish(const FileTable& table, ExportReport* report) {
     std::map<std::string, WholeFile> listed;
     for (const FileInfo& file : table.List())
       if (file.lane == Lane::kBulk) listed[file.name] = Whole(file);
@@ -203,7 +204,6 @@ class WholeFiles {
       ++report->files;
       report->bytes += file.size;
     }
-    for (const FileInfo& file : missing) report->missing.push_back(file.name);
     return {};
   }
 
@@ -298,6 +298,34 @@ bool ListsData(const FileTable& table, const std::vector<FileInfo>& wanted) {
   });
 }
 
+// What the MANIFEST of an exported directory says; nothing if that cannot be read, as in a database
+// that is encrypted.
+std::optional<ManifestContent> ContentOf(const std::string& directory) {
+  std::string name;
+  std::getline(std::ifstream(directory + "/CURRENT"), name);
+  if (!name.starts_with("MANIFEST-") || name.find('/') != std::string::npos) return {};
+  std::ifstream manifest(directory + "/" + name, std::ios::binary);
+  const ReadAt read = [&manifest](uint64_t offset, std::span<char> out) -> Result<uint64_t> {
+    manifest.clear();
+    manifest.seekg(static_cast<std::streamoff>(offset));
+    manifest.read(out.data(), static_cast<std::streamsize>(out.size()));
+    return static_cast<uint64_t>(manifest.gcount());
+  };
+  Result<ManifestContent> content = ParseManifest(read);
+  if (!content.ok() || content->next_file == 0) return {};  // the latter: no MANIFEST of RocksDB
+  return std::move(content).value();
+}
+
+void NoteMissing(const std::vector<FileInfo>& missing, const std::string& directory,
+                 ExportReport* report) {
+  const std::optional<ManifestContent> content = ContentOf(directory);
+  for (const FileInfo& file : missing) {
+    const bool unneeded =
+        content.has_value() && HoldsData(file.name) && !NamesOrNeeds(*content, file.name);
+    (unneeded ? report->unneeded : report->missing).push_back(file.name);
+  }
+}
+
 bool LackData(const std::vector<FileInfo>& missing) {
   return std::any_of(missing.begin(), missing.end(),
                      [](const FileInfo& file) { return HoldsData(file.name); });
@@ -358,9 +386,10 @@ Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& 
   ExportReport report;
   report.last_seq = prefix.last_seq;
   report.damage = prefix.check.Damage(prefix.info);
-  HL_RETURN_IF_ERROR(whole.Finish(prefix.check.table, missing, &report));
+  HL_RETURN_IF_ERROR(whole.Finish(prefix.check.table, &report));
   HL_RETURN_IF_ERROR(
       WriteLogFiles(prefix.image, prefix.info, prefix.check.table, &staging, &report));
+  NoteMissing(missing, staging.path(), &report);
   // rename(2) replaces an empty directory, and fails for anything else.
   if (::rename(staging.path().c_str(), target.c_str()) != 0)
     return FromErrno(errno, "rename into " + target);

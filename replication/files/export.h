@@ -19,8 +19,11 @@ struct ExportReport {
   uint64_t last_seq = 0;
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<std::string> missing;  // listed files that the replica does not have, by name
-  std::vector<std::string> damage;   // extents and files that fail their checksum, a sentence each
+  // Listed files that the replica does not have, by name, but for tables, blob files and logs that
+  // the MANIFEST neither names nor needs: these are unneeded. A primary that ends between listing a
+  // file and naming it leaves such.
+  std::vector<std::string> missing, unneeded;
+  std::vector<std::string> damage;  // extents and files that fail their checksum, a sentence each
 };
 
 // Tables, blobs and logs are part of the database; OPTIONS and IDENTITY are written anew at open.

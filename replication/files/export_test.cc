@@ -98,6 +98,26 @@ TEST_F(Export, ALiveExportFollowsTheFilesThatItNeeds) {
   EXPECT_EQ(report->files, expected.size());
 }
 
+// A primary that is killed after a flush has listed its table, and may not have named it yet.
+TEST_F(Export, AMissingTableThatTheManifestDoesNotNameIsNotNeeded) {
+  if (bench.model.contains("CURRENT")) {
+    ASSERT_OK(bench.lane->Remove("CURRENT"));
+  }
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    EXPECT_OK(bench.lane->Await(Must(bench.lane->Append(Must(bench.lane->Create(name)), bytes))));
+  };
+  write("CURRENT", "MANIFEST-000005\n");
+  // The next file is 10, and table 7 of 4 B has keys from a to b.
+  const std::string edit{3, 10, 100, 0, 7, 4, 1, 'a', 1, 'b', 1, 1};
+  write("MANIFEST-000005", std::string{0, 0, 0, 0, static_cast<char>(edit.size()), 0, 1} + edit);
+  for (const char* name : {"000007.sst", "000009.sst"}) List(name, name);
+  auto image = Image();
+  const auto report = ExportFiles(image, base + "/a");
+  ASSERT_OK(report);
+  EXPECT_THAT(report->missing, testing::ElementsAre("000007.sst"));
+  EXPECT_THAT(report->unneeded, testing::ElementsAre("000009.sst"));
+}
+
 // A listed file is on its way, and the image that lists it stays good meanwhile.
 TEST_F(Export, ALiveExportWaitsForWhatIsOnItsWay) {
   const WholeFile late = List("000007.sst", "late");

@@ -14,7 +14,7 @@
 #include "files/log_marker.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/crc32c.h"
-#include "rocksdb_log.h"
+#include "hyperloop/replication/rocksdb_log.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -81,7 +81,7 @@ File Build(Reader& in) {
   return file;
 }
 
-plugin::ReadAt ReaderOf(const std::string& bytes) {
+ReadAt ReaderOf(const std::string& bytes) {
   return [&bytes](uint64_t offset, std::span<char> out) -> Result<uint64_t> {
     if (offset >= bytes.size()) return uint64_t{0};
     const uint64_t n = std::min<uint64_t>(out.size(), bytes.size() - offset);
@@ -98,7 +98,7 @@ std::vector<std::string> RecordsOf(const std::string& path) {
     records.push_back(std::move(record));
     return true;
   };
-  HL_FUZZ_CHECK(plugin::ForEachRecord(ReaderOf(bytes), bytes.size(), kNumber, each).ok(), path);
+  HL_FUZZ_CHECK(ForEachRecord(ReaderOf(bytes), bytes.size(), kNumber, each).ok(), path);
   return records;
 }
 
@@ -137,7 +137,7 @@ std::vector<Input> Seeds() {
 
 const FuzzTarget kFuzzTarget("rocksdb_log", Seeds, [](Reader& in) {
   const File file = Build(in);
-  const plugin::ReadAt read = ReaderOf(file.bytes);
+  const ReadAt read = ReaderOf(file.bytes);
   size_t index = 0;
   const auto each = [&](std::string record) -> Result<bool> {
     if (index < file.records.size())
@@ -146,13 +146,13 @@ const FuzzTarget kFuzzTarget("rocksdb_log", Seeds, [](Reader& in) {
     EndsPreparedTransaction(record);
     return true;
   };
-  const Status all = plugin::ForEachRecord(read, file.bytes.size(), kNumber, each);
+  const Status all = ForEachRecord(read, file.bytes.size(), kNumber, each);
   HL_FUZZ_CHECK(index >= file.records.size(), "a whole record was not found");
   HL_FUZZ_CHECK(!file.regular || (all.ok() && index == file.records.size()), all.ToString());
-  plugin::ParseManifest(read).status().IgnoreError();
+  ParseManifest(read).status().IgnoreError();
   for (uint64_t offset :
        {uint64_t{0}, file.bytes.size() / 2, file.bytes.size(), uint64_t{kBlock}}) {
-    const auto sound = plugin::IsSoundRecord(read, offset);
+    const auto sound = IsSoundRecord(read, offset);
     HL_FUZZ_CHECK(sound.ok(), sound.status().ToString());
     HL_FUZZ_CHECK(
         !file.regular || offset >= file.bytes.size() || offset % kBlock > kBlock - 8 || *sound,

@@ -1,7 +1,8 @@
-#include "rocksdb_log.h"
+#include "hyperloop/replication/rocksdb_log.h"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,7 +10,7 @@
 
 #include "hyperloop/replication/crc32c.h"
 
-namespace hyperloop::plugin {
+namespace hyperloop {
 namespace {
 
 constexpr uint64_t kBlock = 32768;
@@ -335,6 +336,13 @@ Result<ManifestContent> ParseManifest(const ReadAt& read) {
   }
 }
 
+bool NamesOrNeeds(const ManifestContent& content, std::string_view name) {
+  uint64_t number = 0;
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  if (name.ends_with(".log")) return number >= content.oldest_log;
+  return (name.ends_with(".sst") ? content.tables : content.blobs).contains(number);
+}
+
 Result<FileEnd> EndOf(const ReadAt& read, uint64_t size) {
   std::array<char, kBlobFooter> end{};
   const uint64_t length = std::min<uint64_t>(size, end.size());
@@ -353,4 +361,4 @@ Result<FileEnd> EndOf(const ReadAt& read, uint64_t size) {
   return zeros ? FileEnd::kZeros : FileEnd::kOther;
 }
 
-}  // namespace hyperloop::plugin
+}  // namespace hyperloop

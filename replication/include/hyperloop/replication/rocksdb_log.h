@@ -8,10 +8,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "hyperloop/core/status.h"
 
-namespace hyperloop::plugin {
+namespace hyperloop {
 
 // Reads up to out.size() bytes at `offset` and returns how many; fewer only at the end of the file.
 using ReadAt = std::function<Result<uint64_t>(uint64_t offset, std::span<char> out)>;
@@ -39,9 +40,12 @@ struct ManifestContent {
 // kNotSupported: the MANIFEST holds something that this build does not know, or it does not parse.
 Result<ManifestContent> ParseManifest(const ReadAt& read);
 
+// Whether it names the table or blob file NNNNNN.sst or NNNNNN.blob, or needs the log NNNNNN.log.
+bool NamesOrNeeds(const ManifestContent& content, std::string_view name);
+
 // How a table or blob file of so many bytes ends: as RocksDB finishes such files, with zeros, or
 // otherwise, as an encrypted one does.
 enum class FileEnd : uint8_t { kFinished, kZeros, kOther };
 Result<FileEnd> EndOf(const ReadAt& read, uint64_t size);
 
-}  // namespace hyperloop::plugin
+}  // namespace hyperloop
