@@ -21,6 +21,16 @@ namespace {
 // The stacked BlobDB is recognised by the listener that it adds to the options of its database.
 constexpr std::string_view kStackedBlobDb = "BlobDBListener";
 
+// The bytes of the longest MANIFEST in the group; 0 also if the group is out of reach.
+uint64_t LongestManifest(Store& store) {
+  const Result<std::vector<FileInfo>> files = store.Files();
+  uint64_t longest = 0;
+  if (!files.ok()) return longest;
+  for (const FileInfo& file : *files)
+    if (file.lane == Lane::kLog && IsManifest(file.name)) longest = std::max(longest, file.size);
+  return longest;
+}
+
 }  // namespace
 
 using rocksdb::FileOptions;
@@ -537,17 +547,20 @@ void HyperloopFileSystem::NoteLogGone(const std::string& name) {
   logs_made_.erase(name);
 }
 
+// RocksDB's default is beyond the room of most groups, and few MANIFESTs ever grow so large. So
+// with the default one is named only once it did.
 void HyperloopFileSystem::WarnOfLongManifest(BoundDirectory& bound,
                                              const rocksdb::DBOptions& options) {
   const uint64_t reserve = bound.store().statistics().data_bytes_reserved;
-  if (reserve != 0 && options.max_manifest_file_size > reserve) {
-    bound.WarnOnce(bound.warned_manifest,
-                   "max_manifest_file_size=" + std::to_string(options.max_manifest_file_size) +
-                       " is beyond the " + std::to_string(reserve) +
-                       " B that the group keeps for the MANIFEST: it would grow into the room of "
-                       "the logs before RocksDB begins a new one; set it to " +
-                       std::to_string(reserve / 2));
-  }
+  if (reserve == 0 || options.max_manifest_file_size <= reserve) return;
+  const bool chosen = options.max_manifest_file_size != rocksdb::DBOptions().max_manifest_file_size;
+  if (!chosen && LongestManifest(bound.store()) <= reserve) return;
+  bound.WarnOnce(bound.warned_manifest,
+                 "set max_manifest_file_size to " + std::to_string(reserve / 2) + ": " +
+                     std::to_string(options.max_manifest_file_size) + " is beyond the " +
+                     std::to_string(reserve) + " B that the group keeps for the MANIFEST, which " +
+                     (chosen ? "would grow" : "has grown") +
+                     " into the room of the logs before RocksDB begins a new one");
 }
 
 rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {

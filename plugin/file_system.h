@@ -247,7 +247,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // them. Then remembers that it made `name`.
   void NoteLogMade(BoundDirectory& bound, const std::string& name);
   void NoteLogGone(const std::string& name);
-  // Warns of a MANIFEST that may become longer than the group has room for it.
+  // Warns of a MANIFEST that may become longer than the group has room for it, or has become so.
   static void WarnOfLongManifest(BoundDirectory& bound, const rocksdb::DBOptions& options);
   // NewWritableFile or, with `reopen`, ReopenWritableFile.
   rocksdb::IOStatus OpenWritable(const std::string& path, const rocksdb::FileOptions& options,
