@@ -117,9 +117,10 @@ Status HyperloopFileSystem::CheckUnbound(const std::string& path, const Place& p
   if (target()->FileExists(pairing, IOOptions(), nullptr).IsNotFound()) return Status::Ok();
   return PermissionDenied(
       directory + " holds a replicated database (its " + std::string(kPairingFileName) +
-      " says so) that is not open here: what is changed in its logs now would not reach the group, "
-      "and would be undone at the next open. Use a command that opens the database; or move " +
-      pairing + " away, which makes the directory a plain one that is no longer in its group");
+      " says so) that is not open here. Use a command that opens the database; or move " + pairing +
+      " away, which makes the directory a plain one that is no longer in its group. What is "
+      "changed "
+      "in its logs now would not reach the group, and would be undone at the next open");
 }
 
 Status HyperloopFileSystem::CheckChange(const std::string& path, const Place& place,

@@ -206,14 +206,15 @@ Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_f
 
 Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const PairingFile& file) {
   return InvalidArgument(
-      directory + " is a copy: its " + std::string(kPairingFileName) + " was written in " +
-      file.recorded.path + " as inode " + std::to_string(file.recorded.inode) + ", here it is " +
-      std::to_string(file.found.inode) +
-      ", and one group cannot keep two directories. Open the original; or give rebind=true to "
-      "make this directory the group's (the original is then refused until it is opened with "
-      "rebind=true itself); or remove " +
+      directory +
+      " is a copy, and one group cannot keep two directories. Open the original; or give "
+      "rebind=true to make this directory the group's (the original is then refused until it is "
+      "opened with rebind=true itself); or remove " +
       directory + "/" + std::string(kPairingFileName) +
-      ", and the copy is a plain database, to be opened without the plugin");
+      ", and the copy is a plain database, to be opened without the plugin. That file was written "
+      "in " +
+      file.recorded.path + " as inode " + std::to_string(file.recorded.inode) + ", here it is " +
+      std::to_string(file.found.inode));
 }
 
 Status HyperloopFileSystem::Bind(const std::string& directory) {

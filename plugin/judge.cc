@@ -203,22 +203,19 @@ class Judge {
 
   std::string KeepDirectory() const {
     return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
-           " out of it, and it is a plain database, to be opened without the plugin, or to be "
-           "taken "
-           "into the emptied group (hyperloopctl reset, then hyperloopctl adopt)";
+           " out of it, and it is a plain database, to be opened without the plugin, or taken into "
+           "the emptied group (hyperloopctl reset, then hyperloopctl adopt)";
   }
 
   Status RefuseHistory(const std::string& what, const std::string& history) const {
     if (!files_.contains("CURRENT")) {
       return InvalidArgument(
-          directory_ + " holds a database, and its group none: " + history +
-          ". Nothing was changed now. Three ways out: to take the database into "
-          "the group: hyperloopctl adopt, or adopt=true; to do without it: empty "
-          "the directory; " +
-          KeepDirectory());
+          directory_ +
+          " holds a database, and its group none. Three ways out: to take the database into the "
+          "group: hyperloopctl adopt, or adopt=true; to do without it: empty the directory; " +
+          KeepDirectory() + ". Nothing was changed now: " + history);
     }
-    std::string text =
-        directory_ + " " + what + ": " + history + ". Nothing was changed now. Two ways out: ";
+    std::string text = directory_ + " " + what + ": " + history + ". Two ways out: ";
     if (missing_.empty()) {
       text += "to keep what the group holds: move " + Path(to_move_) +
               " out of the directory and open it again; what else the group does not have is then "
@@ -231,39 +228,38 @@ class Judge {
           Enumerate(missing_) + ", then move " + Path(to_move_) +
           " out of the directory, and open it again";
     }
-    return InvalidArgument(text + "; " + KeepDirectory());
+    return InvalidArgument(text + "; " + KeepDirectory() + ". Nothing was changed now");
   }
 
   Status RefuseRemoval() const {
     return InvalidArgument(
-        "no replica is removed now, because fewer than half of those that would stay hold these "
-        "files of the database: " +
-        Enumerate(scarce_) +
-        ". Nothing was changed. Open the database without remove_replica, with the replica listed "
-        "and running (if it is lost, with on_replica_failure=continue and the replica listed), "
-        "until "
-        "the log says that another one holds all files of the database again; then remove it");
+        "no replica is removed now: open the database without remove_replica, with the replica "
+        "listed and running (if it is lost, with on_replica_failure=continue and the replica "
+        "listed), until the log says that another one holds all files of the database again; then "
+        "remove it. Nothing was changed: fewer than half of those that would stay hold " +
+        Enumerate(scarce_));
   }
 
   Status RefuseUnfinished() const {
     return InvalidArgument(
-        "taking a database into this group was cut short. Nothing was changed now. Two ways out: "
-        "go on with it (hyperloopctl adopt, or adopt=true) from the directory that holds the "
-        "database; or move " +
+        "taking a database into this group was cut short. Two ways out: go on with it "
+        "(hyperloopctl adopt, or adopt=true) from the directory that holds the database; or move " +
         std::string(kPairingFileName) +
         " out of that directory, which is a plain database then, and empty the group "
-        "(hyperloopctl reset)");
+        "(hyperloopctl reset). Nothing was changed now");
   }
 
   Status RefuseMissing() const {
     return InvalidArgument(
         directory_ + " lacks files that " +
         (manifest_.empty() ? "the group's database may need" : manifest_ + " of the group needs") +
-        " and that no replica within reach holds: " + Enumerate(missing_) +
-        ". Nothing was changed. Two ways out: to keep what the group holds: put these files into "
-        "the directory (from the directory that the group was bound to, or from a backup) and open "
-        "it again; to do without them, " +
-        KeepDirectory() + "; ldb repair, without the plugin, opens what is left");
+        ". Two ways out: to keep what the group holds: put these files into the directory (from "
+        "the one that the group was bound to, or from a backup) and open it again; to do without "
+        "them, " +
+        KeepDirectory() +
+        "; ldb repair, without the plugin, opens what is left. Nothing was changed: no replica "
+        "within reach holds " +
+        Enumerate(missing_));
   }
 
   FileSystem& fs_;

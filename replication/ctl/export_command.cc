@@ -258,12 +258,12 @@ bool SayWhatWasNotCompared(const Comparison& compared) {
   }
   if (compared.may_have_gone_on == 0) return true;
   std::fprintf(stderr,
-               "hyperloopctl: %zu of the group's replicas were not compared, which is enough to "
-               "have gone on without this one, and nobody else knows. The directory of the last "
-               "primary, %s where this replica was told of it last, holds all that was "
-               "acknowledged, where it is whole: look there first (hyperloopctl adopt takes it "
-               "into a new group)\n",
-               compared.may_have_gone_on, compared.directory.c_str());
+               "hyperloopctl: look first into the directory of the last primary, %s where this "
+               "replica was told of it last: where it is whole, it holds all that was acknowledged "
+               "(hyperloopctl adopt takes it into a new group). %zu of the group's replicas were "
+               "not compared, which is enough to have gone on without this one, and nobody else "
+               "knows\n",
+               compared.directory.c_str(), compared.may_have_gone_on);
   return false;
 }
 
@@ -300,11 +300,12 @@ int Run(const ExportOptions& options) {
                  "database was being taken into it (hyperloopctl adopt), or removed from it\n");
   if (needed == 0)
     return is_all && report->damage.empty() && !lacks_current ? kExitOk : kExitIncomplete;
-  std::fprintf(stderr,
-               "hyperloopctl: %zu files are not in the replica's directory of files, or it is not "
-               "known (--files). RocksDB opens the export if its MANIFEST names none of them; "
-               "another replica, or the primary's directory, may have them\n",
-               needed);
+  std::fprintf(
+      stderr,
+      "hyperloopctl: take %zu files from another replica or the primary's directory, or "
+      "give --files: they are not in the replica's directory of files, or it is not known, "
+      "and the MANIFEST names them or cannot be read\n",
+      needed);
   return kExitIncomplete;
 }
 

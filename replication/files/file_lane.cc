@@ -284,15 +284,15 @@ bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t c
 
 Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
   const RegionGeometry& g = info_.geometry;
-  return NoSpace("data area full: \"" + std::string(name) + "\" needs " + std::to_string(count) +
-                 " more of " + std::to_string(g.extent_count) + " extents of " +
-                 std::to_string(g.extent_size) + " B, " + std::to_string(used_extents_) +
-                 " are in use and " + std::to_string(g.reserved_extents) +
-                 " are kept for MANIFEST and CURRENT; flush memtables (smaller write_buffer_size "
-                 "or max_total_wal_size), end prepared transactions, keep fewer archived logs "
-                 "(WAL_ttl_seconds, WAL_size_limit_MB) or a shorter MANIFEST "
-                 "(max_manifest_file_size), or close the database and give it a larger "
-                 "region_size (hyperloopctl resize)");
+  return NoSpace(
+      "data area full: flush memtables (smaller write_buffer_size or max_total_wal_size), end "
+      "prepared transactions, keep fewer archived logs (WAL_ttl_seconds, WAL_size_limit_MB) or a "
+      "shorter MANIFEST (max_manifest_file_size), or close the database and give it a larger "
+      "region_size (hyperloopctl resize); \"" +
+      std::string(name) + "\" needs " + std::to_string(count) + " more of " +
+      std::to_string(g.extent_count) + " extents of " + std::to_string(g.extent_size) + " B, " +
+      std::to_string(used_extents_) + " are in use and " + std::to_string(g.reserved_extents) +
+      " are kept for MANIFEST and CURRENT");
 }
 
 Status FileLane::WrongEndLocked(uint32_t slot, uint64_t end) {
@@ -309,11 +309,12 @@ Status FileLane::CheckEverFitsLocked(std::string_view name, bool reserved, uint6
 
 Status FileLane::NoSlotsLocked(std::string_view name) const {
   return NoSpace(
-      "file table full: no slot for \"" + std::string(name) + "\", " + std::to_string(used_slots_) +
-      " of " + std::to_string(table_.slots.size()) + " are in use and " +
+      "file table full: close the database and give it a larger table_capacity (hyperloopctl "
+      "resize); no slot for \"" +
+      std::string(name) + "\", " + std::to_string(used_slots_) + " of " +
+      std::to_string(table_.slots.size()) + " are in use and " +
       std::to_string(kReservedSlots + OpenSlots(static_cast<uint32_t>(table_.slots.size()))) +
-      " are kept for MANIFEST, CURRENT and the next opening; close the database and give it a "
-      "larger table_capacity (hyperloopctl resize)");
+      " are kept for MANIFEST, CURRENT and the next opening");
 }
 
 std::string FileLane::WaitingLocked(const std::string& name) const {

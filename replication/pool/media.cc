@@ -48,9 +48,9 @@ class FileWriter : public MediaWriter {
   Status FailedLocked() const {
     return Unavailable(
         FromErrno(error_, "the disk failed to write pool " + pool_).message() +
-        "; nothing shows which of its bytes were lost, so none of them count as durable any more. "
-        "When the disk is in order, start the process that serves it again, or open the database "
-        "again: it then reads what the disk holds, and takes the rest from the group");
+        ". When it is in order, start the process that serves the pool again, or open the database "
+        "again: that reads what the disk holds, and takes the rest from the group. Nothing shows "
+        "which bytes were lost, so none count as durable any more");
   }
 
   const bool emulated_;

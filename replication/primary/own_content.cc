@@ -200,18 +200,16 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
   if (OfAnotherBranch(own, *info, check, plan.recorded.branch)) return false;
   const std::string why = WhyNot(own, *info, plan, best);
   if (why.empty()) return true;
-  return Corruption(Text(
-      "the primary's own pool ", pool, " states that everything up to record ", acked,
-      " was acknowledged, but the best log of the replicas, that of ", best.name, ", ends at ",
-      best.last_seq,
-      ": they went back to older copies of their pools. The pool cannot take their "
-      "place, because ",
-      why,
-      ". Nothing was changed. Start the replicas on the pools that they "
-      "had. Only if those are lost for good: keep copies of the database directory and of ",
-      pool,
-      ", which may be all that is left of what was acknowledged since, and move the pool away; the "
-      "next opening then goes on with what the replicas hold"));
+  return Corruption(
+      Text("the replicas went back to older copies of their pools: start them on the pools that "
+           "they had. Only if those are lost for good: keep copies of the database directory and "
+           "of ",
+           pool,
+           ", which may be all that is left of what was acknowledged since, and move the pool "
+           "away; the next opening then goes on with what the replicas hold. Nothing was changed: ",
+           pool, " states that everything up to record ", acked,
+           " was acknowledged, and the best of their logs, that of ", best.name, ", ends at ",
+           best.last_seq, "; the pool cannot take their place, because ", why));
 }
 
 Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,

@@ -201,11 +201,12 @@ class ListCheck {
     for (const MemberLook& each : members_) {
       if (!Diverged(each.hello, recorded_, IsRecorded(each.hello.node_id))) continue;
       return InvalidArgument(
-          Text(each.name, " and ", newest.name, " have different histories of the group since ",
+          Text("list the replicas of one history only; a replica joins another one with a fresh "
+               "pool: ",
+               each.name, " and ", newest.name, " have different histories of the group since ",
                "hyperloopctl promote --force gave up some of its replicas (epochs ",
                each.hello.branch_epoch, " and ", newest.hello.branch_epoch,
-               "; 0: as the group was before). Neither is made equal to the other. List the "
-               "replicas of one of them only; a replica joins the other one with a fresh pool"));
+               "; 0: as the group was before), and neither is made equal to the other"));
     }
     return {};
   }

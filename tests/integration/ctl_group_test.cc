@@ -637,7 +637,7 @@ TEST_F(DeadGroupTest, ExportOfAReplicaThatMayHaveBeenLeftOutIsIncomplete) {
     EXPECT_THAT(exported.err, HasSubstr("not compared with " + name + ": it is blank"));
   EXPECT_THAT(exported.err, HasSubstr("2 of the group's replicas were not compared, which is "
                                       "enough to have gone on without this one"));
-  EXPECT_THAT(exported.err, HasSubstr("The directory of the last primary, "));
+  EXPECT_THAT(exported.err, HasSubstr("look first into the directory of the last primary, "));
   group_.ExpectFiles(to);
 }
 
