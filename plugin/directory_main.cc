@@ -130,7 +130,7 @@ void Warn(const Survivors& survivors) {
       "it: look there first.\n"
       "- If they are not lost but out of reach, and a primary still serves there, there will be "
       "two databases, which never become one. End that primary first.\n"
-      "- A replica that comes back is refused. It may join with a fresh pool (add_replica).\n",
+      "- A replica that comes back is refused. It may join with a fresh pool (hyperloopctl add).\n",
       Listed(survivors.left).c_str(), Listed(survivors.lost).c_str(),
       static_cast<unsigned long long>(survivors.epoch), survivors.owner.c_str(),
       survivors.alive_at.c_str());

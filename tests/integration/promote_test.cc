@@ -204,6 +204,7 @@ TEST_F(PromoteTest, WhatIsLeftGoesOnByForce) {
   fs::remove(cluster_.pool(1));
   fs::remove_all(FilesOfReplica(1));
   ASSERT_OK(cluster_.Restart());
+  EXPECT_THAT(open(Elsewhere(), NewDirectory()), HasSubstr("add_replica=" + lost));
   EXPECT_EQ(open(adding, NewDirectory()), "OK");
   ExpectEveryReplicaHoldsAll(kKeys);
 }
