@@ -146,6 +146,7 @@ std::optional<Peer> KeyRing::Find(const PublicKey& key) const {
   std::vector<TrustedPeer> lines;
   for (const TrustedPeer& each : trusted_)
     if (each.key == key) lines.push_back(each);
+  if (lines.empty() && key == key_pair_.public_key) lines.push_back({name_, key, kEveryRole});
   if (lines.empty()) return std::nullopt;
   return Peer(std::move(lines));
 }
@@ -163,6 +164,14 @@ std::vector<std::string> KeyRing::NamesAt(std::string_view endpoint) const {
 std::vector<TrustedPeer> KeyRing::trusted() const {
   std::lock_guard lock(mutex_);
   return trusted_;
+}
+
+Roles KeyRing::RolesOf(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  Roles roles = 0;
+  for (const TrustedPeer& each : trusted_)
+    if (each.name == name) roles |= each.roles;
+  return roles;
 }
 
 std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles roles) const {

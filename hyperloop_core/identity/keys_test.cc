@@ -59,7 +59,7 @@ TEST_F(KeysTest, ANewIdentityIsPrivateAndIsRead) {
   ASSERT_OK(ring);
   EXPECT_EQ((*ring)->name(), "alpha");
   EXPECT_EQ((*ring)->public_key(), PublicKeyOf((*ring)->key_pair().secret));
-  EXPECT_FALSE((*ring)->Find((*ring)->public_key()).has_value()) << "nobody is trusted unasked";
+  EXPECT_TRUE((*ring)->trusted().empty()) << "nobody else is trusted unasked";
   // No scratch file is left behind.
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 2);
 }
@@ -178,6 +178,22 @@ TEST(TrustedFile, MalformedLinesAreNamed) {
     EXPECT_THAT(peers, StatusIs(Code::kInvalidArgument));
     EXPECT_EQ(peers.status().message().rfind("line ", 0), 0u) << peers.status().ToString();
   }
+}
+
+TEST_F(KeysTest, AHostIsItselfWithoutALine) {
+  MakeHost();
+  const auto ring = KeyRing::Load(dir_);
+  ASSERT_OK(ring);
+  const PublicKey own = (*ring)->public_key();
+  const auto peer = (*ring)->Find(own);
+  ASSERT_TRUE(peer.has_value());
+  EXPECT_EQ(peer->names(), (*ring)->name());
+  EXPECT_EQ(peer->roles(), kEveryRole);
+  EXPECT_TRUE((*ring)->trusted().empty());
+  ASSERT_OK(Trust(dir_, {"other", own, kRoleLink, ""}));
+  ASSERT_OK((*ring)->Refresh());
+  EXPECT_EQ((*ring)->Find(own)->names(), "other");
+  EXPECT_EQ((*ring)->Find(own)->roles(), kRoleLink);
 }
 
 TEST_F(KeysTest, TrustAddsReplacesAndKeepsTheRest) {

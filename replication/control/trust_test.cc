@@ -165,6 +165,12 @@ TEST_F(TrustTest, WhoIsNoPrimaryMayLookAndNotChange) {
     EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied)) << name;
     EXPECT_TRUE(Has(refused, std::string(name) + " needs the role primary, and tool has"))
         << refused.message();
+    // The command gives all roles that the line is to have.
+    const std::string key =
+        identity::KeyText((*identity::KeyRing::Load(Dir("tool")))->public_key());
+    EXPECT_TRUE(Has(refused, "hyperloopctl keys trust --dir " + Dir("rep") + " tool " + key +
+                                 " primary,replica,link"))
+        << refused.message();
   }
   EXPECT_EQ(server.handled(), 1);
 }
@@ -186,6 +192,17 @@ TEST_F(TrustTest, WhoIsNoPrimaryShowsNoOwnerAlive) {
   EXPECT_EQ(server.handled(), 0);
   EXPECT_OK(hello("ann"));
   EXPECT_EQ(server.handled(), 1);
+}
+
+TEST_F(TrustTest, NobodyElseHasThisHostsNameThoughNoLineHasIt) {
+  const auto ring = *identity::KeyRing::Load(Dir("ann"));
+  const auto rep = (*identity::KeyRing::Load(Dir("rep")))->public_key();
+  const Status refused = Of("ann").CheckHost(*ring->Find(rep), "ann");
+  EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
+  EXPECT_TRUE(Has(refused,
+                  "keys trust --dir " + Dir("ann") + " ann " + identity::KeyText(rep) + " replica"))
+      << refused.message();
+  EXPECT_OK(Of("ann").CheckHost(*ring->Find(ring->public_key()), "ann"));
 }
 
 TEST_F(TrustTest, APrimaryTalksToReplicasItKnowsAlone) {

@@ -9,7 +9,7 @@
 // ROLES are a comma list of primary, replica and link. A NAME may have several lines with different
 // keys, so that a key is changed without stopping: add the new one everywhere, change the identity,
 // remove the old one. One key may have several NAMEs (a daemon that serves several hosts). ENDPOINT
-// is the ADDRESS:PORT at which the peer is found.
+// is the ADDRESS:PORT at which the peer is found. A host trusts its own key without a line.
 //
 // Both files and the directory are refused where others could write them, `identity` also where
 // others could read it.
@@ -112,12 +112,16 @@ class KeyRing {
   const std::string& name() const { return name_; }  // this host's; never changes
   PublicKey public_key() const;
   KeyPair key_pair() const;
-  // Nothing: this key is not trusted.
+  // Nothing: this key is not trusted. This host's own key needs no line: without one it is this
+  // host with every role, for whoever has the secret of its identity is this host.
   std::optional<Peer> Find(const PublicKey& key) const;
   // The names that `trusted` says are found at `endpoint`, each once.
   std::vector<std::string> NamesAt(std::string_view endpoint) const;
   std::vector<TrustedPeer> trusted() const;
-  // The command that trusts `key`, for messages.
+  // The roles of `name` in `trusted`, with any key.
+  Roles RolesOf(std::string_view name) const;
+  // The command that trusts `key`, for messages. Roles replace those of the line, so these are all
+  // that it is to have.
   std::string TrustCommand(std::string_view name, const PublicKey& key, Roles roles) const;
 
  private:
