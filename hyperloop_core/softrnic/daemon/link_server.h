@@ -85,6 +85,7 @@ class LinkServer final : public LinkPort {
   void Flush() override;
   bool Receive(LinkEvent* event) override;
   bool Pending() const override;
+  std::string NameOf(uint64_t prefix) const override;  // any thread
 
  private:
   using SteadyClock = std::chrono::steady_clock;
@@ -159,6 +160,8 @@ class LinkServer final : public LinkPort {
   ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
   bool IsTold(const std::string& name);
+  void TakeNames(Connection& c, const identity::Peer& peer);
+  bool Proves(Connection& c, uint64_t prefix);
   void Opened(Connection& c);
   void Close(uint64_t serial, std::string_view why);
   void TakeOutbox();
@@ -201,6 +204,7 @@ class LinkServer final : public LinkPort {
   // What the engine was handed and has not answered, in order: (connection, bytes).
   std::deque<std::pair<uint64_t, uint64_t>> in_flight_;
   uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last
+  SteadyClock::time_point read_keys_at_{};  // not before, for a claim of an open connection
   int nice_ = 0, own_nice_ = 0;
   Counters counters_;
 

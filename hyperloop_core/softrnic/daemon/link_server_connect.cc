@@ -245,6 +245,20 @@ bool LinkServer::IsTold(const std::string& name) {
   return true;
 }
 
+// Lets the other end speak for the hosts of `peer`, which it has proved to be.
+void LinkServer::TakeNames(Connection& c, const identity::Peer& peer) {
+  for (const identity::TrustedPeer& each : peer.lines())
+    if ((each.roles & identity::kRoleLink) != 0 && IsTold(each.name))
+      c.proven.insert(GidPrefix(each.name));
+}
+
+std::string LinkServer::NameOf(uint64_t prefix) const {
+  if (options_.keys == nullptr) return {};
+  for (const identity::TrustedPeer& each : options_.keys->trusted())
+    if (GidPrefix(each.name) == prefix) return each.name;
+  return {};
+}
+
 void LinkServer::Opened(Connection& c) {
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     Arrivals up;
@@ -263,9 +277,7 @@ void LinkServer::Opened(Connection& c) {
   c.link = kIncomingLinks | next_incoming_;
   incoming_[c.link] = c.serial;
   if (options_.keys != nullptr) {
-    for (const identity::TrustedPeer& each : c.channel.peer().lines())
-      if ((each.roles & identity::kRoleLink) != 0 && IsTold(each.name))
-        c.proven.insert(GidPrefix(each.name));
+    TakeNames(c, c.channel.peer());
     c.name = c.channel.peer().names() + " (" + c.name + ")";
     if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
     BoundConnectionsOf(c);

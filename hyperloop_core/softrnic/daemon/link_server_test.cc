@@ -388,6 +388,45 @@ TEST_F(KeyedLinkServerTest, ANeighbourSpeaksOnlyForHostsThatItProvedToBe) {
   EXPECT_NE(NextRequest(), kNoLink);
 }
 
+// A tool's host is trusted because its use was refused, and the link stays open meanwhile.
+TEST_F(KeyedLinkServerTest, AnOpenLinkSpeaksForHostsThatAreTrustedMeanwhile) {
+  RawNeighbour neighbour(server_->listening(), b_);
+  ASSERT_OK(neighbour.Introduce());
+  std::array<std::byte, 16 + 2 * kNameBytes> service{};
+  const uint64_t prefix = htobe64(GidPrefix("c"));
+  std::memcpy(service.data(), &prefix, sizeof prefix);
+  service[16] = service[16 + kNameBytes] = std::byte{'x'};
+  const auto ask = [&] {
+    neighbour.Say(
+        {.type = PacketType::kServiceRequest, .source_qpn = 6, .session = 8, .payload = service});
+  };
+  ask();
+  const auto refused = neighbour.Hear();
+  ASSERT_TRUE(refused.has_value());
+  const std::string why(reinterpret_cast<const char*>(refused->payload.data()),
+                        refused->payload.size());
+  EXPECT_NE(why.find("On the machine of a: hyperloopctl keys trust --dir " + Dir("a") + " HOST " +
+                     identity::KeyText(b_->public_key()) + " link"),
+            std::string::npos)
+      << why;
+  LetTrust("a", *b_, "c");
+  LinkEvent event;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  bool asked = false;
+  for (uint64_t refusals = 1; !asked && std::chrono::steady_clock::now() < deadline; ++refusals) {
+    ask();
+    while (!(asked = server_->Receive(&event)) && Counter("link_claims_refused") == refusals &&
+           std::chrono::steady_clock::now() < deadline)
+      sched_yield();
+    if (!asked) {
+      ASSERT_TRUE(neighbour.Hear().has_value());
+    }
+  }
+  EXPECT_TRUE(asked);
+  EXPECT_EQ(event.kind, LinkEvent::Kind::kPacket);
+  EXPECT_NE(event.link, kNoLink);
+}
+
 TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestart) {
   RawNeighbour before(server_->listening(), b_);
   ASSERT_OK(before.Introduce());

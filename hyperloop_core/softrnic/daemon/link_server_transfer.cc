@@ -126,17 +126,34 @@ Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refuse
     return Corruption(c.dialed ? "a request where only answers belong"
                                : "an answer where only requests belong");
   const auto claimed = ClaimedPrefix(packet);
-  *refused = options_.keys != nullptr && claimed.has_value() && !c.proven.contains(*claimed);
+  *refused = options_.keys != nullptr && claimed.has_value() && !Proves(c, *claimed);
   if (*refused) RefuseClaim(c, packet);
   return {};
 }
 
+// Whether the other end may speak for the host with this GID prefix. What `trusted` has added since
+// the connection began counts; what it has lost does not.
+bool LinkServer::Proves(Connection& c, uint64_t prefix) {
+  if (c.proven.contains(prefix)) return true;
+  const auto now = SteadyClock::now();
+  if (now < read_keys_at_) return false;
+  read_keys_at_ = now + std::chrono::milliseconds(100);
+  RefreshKeys();
+  const auto peer = options_.keys->Find(c.channel.peer().lines().front().key);
+  if (peer.has_value()) TakeNames(c, *peer);
+  return c.proven.contains(prefix);
+}
+
 // The connection goes on, because the neighbour may serve other hosts for which it may speak.
 void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
+  const std::string known = NameOf(*ClaimedPrefix(packet));
+  const std::string host = known.empty() ? "HOST" : known;
   const std::string why =
-      c.channel.peer().names() +
-      " speaks for a host that its key is not trusted as: on the other machine, "
-      "trust it under that host's name, too, with the role link";
+      c.channel.peer().names() + " speaks for host " + (known.empty() ? "" : known + ", ") +
+      (known.empty() ? "that its key is not trusted as" : "which its key is not trusted as") +
+      ". On the machine of " + options_.keys->name() + ": " +
+      options_.keys->TrustCommand(host, c.channel.peer().lines().front().key,
+                                  options_.keys->RolesOf(host) | identity::kRoleLink);
   Count(&counters_.claims_refused, 1);
   refusals_.Note(c.name, why, c.source);
   Packet reply{.type = PacketType::kRefuse,

@@ -27,9 +27,18 @@ Status Routes::Check(const ModifyQpArgs& args) const {
   for (int i = 0; i < 16; ++i)
     gid << std::hex << args.remote_gid[i] / 16 << args.remote_gid[i] % 16
         << (i % 2 == 1 && i < 15 ? ":" : "");
-  return Unavailable(Text("modify QP ", args.qpn, ": no route to GID ", gid.str(),
-                          ": its host is not attached to this daemon and no --peer names it; start "
-                          "the daemon with --peer HOST=ADDRESS:PORT for each host of the group"));
+  const std::string name = traffic_.port()->NameOf(prefix);
+  return Unavailable(Text("modify QP ", args.qpn, ": no route to ",
+                          name.empty() ? "a host" : "host " + name, " with GID ", gid.str(),
+                          ": it is not attached to this daemon, and none of its peers has this "
+                          "name. ",
+                          PeerRemedy(name)));
+}
+
+std::string Routes::PeerRemedy(const std::string& host) {
+  return Text("Add the line ", host.empty() ? "HOST" : host,
+              "=ADDRESS:PORT, where that host's daemon listens, to the file of this daemon's "
+              "--peers-file");
 }
 
 LinkId Routes::ToHost(const std::string& host) const {

@@ -24,6 +24,8 @@ class Routes {
   LinkId ToHost(const std::string& host) const;
   // kUnavailable: the queue pair that `args` connects to can be reached neither here nor by a link.
   Status Check(const ModifyQpArgs& args) const;
+  // What to do about a host, whose name may be unknown, that no link leads to.
+  static std::string PeerRemedy(const std::string& host);
 
  private:
   const Clients& clients_;

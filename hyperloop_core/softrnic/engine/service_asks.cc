@@ -36,7 +36,9 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
     ask.host.clear();  // the next command asks for another connection
     if (ask.code != Code::kOk) {
       const Status status(
-          ask.code, Shown({reinterpret_cast<const char*>(ask.answer.data()), ask.answer.size()}));
+          ask.code,
+          Text("host ", c.host->name, " asked ", a.host, ": ",
+               Shown({reinterpret_cast<const char*>(ask.answer.data()), ask.answer.size()})));
       kept.reset();
       return status;
     }

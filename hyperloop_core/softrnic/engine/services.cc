@@ -66,7 +66,9 @@ Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectService
     if (const LinkId link = routes_.ToHost(host_name); link != kNoLink)
       return asks_.Ask(c, *client, link, a, reply);
   if (host == nullptr)
-    return NotFound(Text("connect service: no host ", host_name, " on this device"));
+    return NotFound(Text("connect service: no host ", host_name, " on this device",
+                         traffic_.attached() ? " nor among its peers. " : "",
+                         traffic_.attached() ? Routes::PeerRemedy(host_name) : ""));
   const auto it = host->services.find(name);
   if (it == host->services.end())
     return NotFound(Text("connect service: host ", host_name, " offers no ", name,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace hyperloop::softrnic {
 
@@ -46,6 +47,8 @@ class LinkPort {
   // True if Receive would return an event. It is called before sleeping, so it must see
   // (sequentially consistent) every event that was there when the port skipped its wake-up.
   virtual bool Pending() const = 0;
+  // The name of the host with this GID prefix, for messages. Empty: nobody has told it.
+  virtual std::string NameOf(uint64_t /*prefix*/) const { return {}; }
 };
 
 }  // namespace hyperloop::softrnic
