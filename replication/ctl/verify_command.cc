@@ -26,8 +26,18 @@ struct Member {
   bool sound() const { return status.log_error.empty() && status.damage.empty(); }
 };
 
-// Checks each member alone; the group is at rest.
-Result<std::vector<Member>> CheckAll(Nodes& nodes) {
+// Whether another primary has taken the group since `pool` last was a member of it.
+bool IsOfFormerPrimary(const NodeStatus& pool, const std::vector<Member>& replicas) {
+  return std::ranges::any_of(replicas, [&pool](const Member& each) {
+    const NodeStatus::Recorded& now = each.status.configuration;
+    return each.status.group == pool.group && now.epoch > pool.configuration.epoch &&
+           now.owner != pool.configuration.owner;
+  });
+}
+
+// Checks each member alone; the group is at rest. `*left_out` says why the primary's pool is not
+// among them; it is left as it is otherwise.
+Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
   HL_ASSIGN_OR_RETURN(const std::string primary, nodes.LivingPrimary());
   if (!primary.empty()) {
     return Busy("the group is in use by " + primary +
@@ -38,14 +48,20 @@ Result<std::vector<Member>> CheckAll(Nodes& nodes) {
     HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(place));
     members.push_back({place.name, true, std::move(view), {}});
   }
-  if (::access(nodes.primary_pool().c_str(), F_OK) == 0) {
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
-    members.push_back({"primary", false, std::move(view), {}});
-  }
   for (Member& member : members) {
     Result<NodeStatus> status = member.view->Check();
     if (!status.ok()) return status.status().WithContext(member.name);
     member.status = std::move(status).value();
+  }
+  if (::access(nodes.primary_pool().c_str(), F_OK) != 0) return members;
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
+  Result<NodeStatus> status = view->Check();
+  if (!status.ok()) return status.status().WithContext("primary");
+  if (IsOfFormerPrimary(*status, members)) {
+    *left_out = Text("; left out: ", nodes.primary_pool(),
+                     ", which the primary of the group's newest epoch did not use");
+  } else {
+    members.push_back({"primary", false, std::move(view), *std::move(status)});
   }
   return members;
 }
@@ -245,18 +261,20 @@ Status CheckFiles(const Nodes& nodes, const std::vector<Member>& members, uint64
 
 Status Verify(const Where& where, bool repair, bool with_files, std::string* report) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(where));
-  HL_ASSIGN_OR_RETURN(std::vector<Member> members, CheckAll(nodes));
+  std::string left_out;
+  HL_ASSIGN_OR_RETURN(std::vector<Member> members, CheckAll(nodes, &left_out));
   Status status = Compare(members);
   if (!status.ok() && repair) {
     std::fprintf(stderr, "hyperloopctl: before: %s\n", status.message().c_str());
     HL_RETURN_IF_ERROR(Repair(nodes, std::move(members)));
-    HL_ASSIGN_OR_RETURN(members, CheckAll(nodes));
+    left_out.clear();
+    HL_ASSIGN_OR_RETURN(members, CheckAll(nodes, &left_out));
     status = Compare(members);
     *report = "repaired; ";
   }
   HL_RETURN_IF_ERROR(status);
   *report += Text(Names(members, true), ": ", BytesInUse(members.front()), " B in use are equal, ",
-                  members.front().status.files.size(), " files sound");
+                  members.front().status.files.size(), " files sound", left_out);
   if (!with_files) return {};
   uint64_t bytes = 0;
   HL_RETURN_IF_ERROR(CheckFiles(nodes, members, &bytes));

@@ -80,6 +80,20 @@ TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
   EXPECT_OK(database.Open());
 }
 
+TEST_F(PromoteTest, TheFormerPrimarysPoolIsNotCompared) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  const std::string verify = "verify --uri '" + FormatStoreUri(cluster_.Options()) + "'";
+  const Outcome before = Ctl(verify);
+  EXPECT_EQ(before.exit_status, 0) << before.text;
+  EXPECT_THAT(before.text, HasSubstr("primary: "));
+  const Outcome promoted = Promote(Elsewhere());
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  ExpectServes(kKeys);
+  const Outcome after = Ctl(verify);
+  EXPECT_EQ(after.exit_status, 0) << after.text;
+  EXPECT_THAT(after.text, HasSubstr("left out: " + cluster_.Options().pool));
+}
+
 // A link that an earlier call left is the replica's own file.
 TEST_F(PromoteTest, ALeftoverLinkIsNotWrittenThrough) {
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
