@@ -10,12 +10,15 @@
 #include <utility>
 
 #include "hyperloop/core/text.h"
+#include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop::ctl {
 namespace {
 
-constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
+// The emulated host that tools attach to in an emulated cluster, whose daemons list it, and without
+// keys.
+constexpr char kToolHost[] = "hyperloopctl";
 constexpr std::chrono::seconds kPatience{3};
 
 // The name of the user to whom the file belongs, or the number of one without a name.
@@ -24,6 +27,13 @@ std::string OwnerOf(const std::string& path) {
   if (stat(path.c_str(), &file) != 0) return "an unknown user";
   const passwd* const user = getpwuid(file.st_uid);
   return user != nullptr ? Text("user ", user->pw_name) : Text("user ", file.st_uid);
+}
+
+// The name of this machine in the keys directory `keys`, which daemons of other machines know.
+Result<std::string> NameIn(const std::string& keys) {
+  if (keys.empty()) return std::string(kToolHost);
+  HL_ASSIGN_OR_RETURN(const auto ring, identity::KeyRing::Load(keys));
+  return ring->name();
 }
 
 }  // namespace
@@ -46,6 +56,25 @@ Result<NodePlace> Nodes::Ask(const std::string& listen) const {
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
   return NodePlace{hello.host, hello.host, listen, "", "", "", ProcessState::kRunning, {}};
+}
+
+// A replica whose process does not answer. Its RNIC does if `trusted` tells the name of its host.
+NodePlace Nodes::Silent(const std::string& listen, const Status& why) const {
+  NodePlace place{listen, "", listen, "", "", "", {}, why};
+  if (choice_.provider != "softrnic" || keys_.empty()) return place;
+  const auto ring = identity::KeyRing::Load(keys_);
+  if (!ring.ok()) return place;
+  const std::vector<std::string> names = (*ring)->NamesAt(listen);
+  if (names.size() == 1) {
+    place.name = place.host = names.front();
+    return place;
+  }
+  place.silent = Status(
+      why.code(), Text(why.message(), "; its RNIC could be asked if ", keys_, "/trusted had ",
+                       names.empty() ? "its line with its ENDPOINT" : "one name at its ENDPOINT",
+                       ": hyperloopctl keys trust --dir ", keys_, " NAME KEY ROLES ", listen,
+                       ", with the name, key and roles that its host has there"));
+  return place;
 }
 
 Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace& place) const {
@@ -84,6 +113,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
     HL_RETURN_IF_ERROR(ParseStoreUri(info.uri, &store));
     nodes.choice_ = DeviceChoice::Of(store);
     nodes.keys_ = store.keys;
+    nodes.own_host_ = kToolHost;
     nodes.primary_pool_ = info.directory + "/primary.pool";
     for (const ClusterProcess& process : info.replicas()) {
       nodes.replicas_.push_back(nodes.PlaceOf(process));
@@ -100,6 +130,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
   const std::string& inside = store.provider == "softrnic" ? store.device : store.pool;
   const Result<ClusterInfo> info =
       ReadCluster(std::filesystem::path(inside).parent_path().string());
+  HL_ASSIGN_OR_RETURN(nodes.own_host_, NameIn(info.ok() ? "" : store.keys));
   for (const std::string& listen : store.replicas) {
     const ClusterProcess* known = nullptr;
     for (const ClusterProcess& process :
@@ -116,10 +147,12 @@ Result<Nodes> Nodes::Find(const Where& where) {
     } else if (place.status().code() == Code::kInvalidArgument) {
       return place.status();
     } else {
-      nodes.replicas_.push_back({listen, "", listen, "", "", "", {}, place.status()});
+      nodes.replicas_.push_back(nodes.Silent(listen, place.status()));
     }
   }
-  const auto silent = [](const NodePlace& place) { return !place.silent.ok(); };
+  const auto silent = [](const NodePlace& place) {
+    return !place.silent.ok() && place.host.empty();
+  };
   if (std::all_of(nodes.replicas_.begin(), nodes.replicas_.end(), silent))
     return nodes.replicas_.front().silent;
   return nodes;
@@ -134,14 +167,14 @@ Result<const NodePlace*> Nodes::Replica(uint32_t index) const {
 Result<rnic::Device*> Nodes::Device() {
   if (device_ == nullptr) {
     DeviceChoice choice = choice_;
-    choice.host = kToolHost;
+    choice.host = own_host_;
     HL_ASSIGN_OR_RETURN(device_, OpenDevice(choice));
   }
   return device_.get();
 }
 
 Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
-  HL_RETURN_IF_ERROR(place.silent);
+  if (place.host.empty()) HL_RETURN_IF_ERROR(place.silent);
   if (place.state == ProcessState::kDead) {
     Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(place.pool);
     if (view.ok()) return view;
@@ -163,7 +196,9 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
   }
   Result<std::unique_ptr<NodeView>> view = NodeView::Connect(**device, host);
   if (view.ok()) return view;
-  return view.status().WithContext(place.name);
+  const Status seen = view.status().WithContext(place.name);
+  if (place.silent.ok()) return seen;
+  return Status(seen.code(), Text(seen.message(), "; its process: ", place.silent.message()));
 }
 
 std::vector<std::string> Nodes::CountingHosts() const {
@@ -185,7 +220,7 @@ Result<HostCounters> Nodes::CountersOf(const std::string& host) const {
     return HostCounters{host, "this machine's RDMA device, " + name, std::move(counters)};
   }
   DeviceChoice choice = choice_;
-  choice.host = kToolHost;
+  choice.host = own_host_;
   for (const NodePlace& place : replicas_)
     if (place.host == host && !place.socket.empty()) choice.device = place.socket;
   const std::string daemon = Text("RNIC daemon ", choice.device, " of ", OwnerOf(choice.device));
@@ -198,7 +233,7 @@ Result<HostCounters> Nodes::CountersOf(const std::string& host) const {
 
 std::vector<pid_t> Nodes::Daemons() const {
   std::map<std::string, std::string> hosts;  // by the socket of the daemon that serves it
-  if (choice_.provider == "softrnic") hosts.emplace(choice_.device, kToolHost);
+  if (choice_.provider == "softrnic") hosts.emplace(choice_.device, own_host_);
   for (const NodePlace& place : replicas_)
     if (!place.socket.empty()) hosts.emplace(place.socket, place.host);
   std::vector<pid_t> daemons;

@@ -39,7 +39,7 @@ struct NodePlace {
   std::string files;   // directory of its whole files; "" as for `pool`
   std::string socket;  // of the RNIC daemon that serves it; "": taken for the primary's
   ProcessState state = ProcessState::kRunning;
-  Status silent;  // why nobody answers at `listen`, so that no more is known; ok: somebody does
+  Status silent;  // why nobody answers at `listen`; ok: somebody does. `host` may be known still
 };
 
 // What an RNIC has counted for a host.
@@ -54,7 +54,8 @@ class Nodes {
  public:
   // Reads no replica yet. A URI is looked up in the cluster.json beside its device (verbs: its
   // pool); without one, the replicas are asked for the names of their hosts. One that does not
-  // answer is `silent`. If none of them answers, that is an error.
+  // answer is `silent`, and is read through its RNIC if the keys tell the name of its host. If none
+  // of them answers or can be read, that is an error.
   static Result<Nodes> Find(const Where& where);
 
   const std::vector<NodePlace>& replicas() const { return replicas_; }
@@ -64,7 +65,7 @@ class Nodes {
   Result<const NodePlace*> Replica(uint32_t index) const;
   // Reads a replica that runs or is stopped through its RNIC, and a dead one through its pool.
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
-  // answer. A replica that is `silent`: why.
+  // answer. A replica that is `silent` and whose host is not known: why.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
   // A connection that answers a running replica's requests of the bulk lane.
   Result<std::unique_ptr<control::ControlClient>> BulkLane(const NodePlace& place) const;
@@ -85,10 +86,14 @@ class Nodes {
   Result<rnic::Device*> Device();
   NodePlace PlaceOf(const ClusterProcess& process) const;
   Result<NodePlace> Ask(const std::string& listen) const;
+  NodePlace Silent(const std::string& listen, const Status& why) const;
 
   std::vector<NodePlace> replicas_;
   DeviceChoice choice_;
   std::string keys_;  // keys directory; empty: none
+  // The emulated host as which tools attach: this machine's own name, which the other machines know
+  // already, for they trust and reach it.
+  std::string own_host_;
   std::string primary_pool_;
   std::string uri_;
   std::unique_ptr<rnic::Device> device_;

@@ -1,6 +1,6 @@
 // A group that spans machines: each node is in a network namespace of its own, with its own RNIC
 // daemon, and a bridge joins them. Connections are killed, and cables are pulled and plugged in
-// again.
+// again. Operators use their tools on each machine.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "hyperloop/core/softrnic.h"
+#include "integration/ctl_run.h"
 #include "integration/store_fixture.h"
 #include "support/append_durably.h"
 #include "support/child_process.h"
@@ -26,6 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr int kReplicas = 3;
 constexpr int kNodes = kReplicas + 1;  // the primary is node 0
+constexpr int kSpare = kNodes;         // a machine that has nothing of the group at first
+constexpr int kMachines = kNodes + 1;
 constexpr char kFile[] = "000001.log";
 constexpr size_t kLine = 9;  // bytes: a number of 8 digits and a newline
 
@@ -36,7 +39,7 @@ class Machines {
     writer.Kill();
     for (auto& each : replicas_) each.Kill();
     for (auto& each : daemons_) each.Kill();
-    for (int i = 0; i < kNodes; ++i) Run("ip netns del " + Name(i) + " 2>/dev/null");
+    for (int i = 0; i < kMachines; ++i) Run("ip netns del " + Name(i) + " 2>/dev/null");
     Run("ip netns del " + hub_ + " 2>/dev/null");
     std::error_code ignored;
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
@@ -50,7 +53,7 @@ class Machines {
     if (Run("ip -n " + hub_ + " link add br0 type bridge && ip -n " + hub_ + " link set br0 up") !=
         0)
       return "this kernel has no bridges";
-    for (int i = 0; i < kNodes; ++i) {
+    for (int i = 0; i < kMachines; ++i) {
       const std::string n = Name(i), cable = Cable(i);
       if (Run("ip netns add " + n) != 0 ||
           Run("ip -n " + hub_ + " link add " + cable + " type veth peer name eth0 netns " + n) !=
@@ -67,19 +70,22 @@ class Machines {
     std::string pattern = "/dev/shm/hyperloop-ns-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    std::vector<std::string> hosts;
-    for (int i = 0; i < kNodes; ++i) hosts.push_back(Host(i));
-    ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, hosts));
-    std::ofstream peers(folder_ + "/peers");
-    for (int i = 0; i < kNodes; ++i) peers << Host(i) << "=" << Address(i) << ":7471\n";
-    peers.close();
+    for (int i = 0; i < kMachines; ++i)
+      ASSERT_OK(identity::MakeIdentity(KeysDir(folder_, Host(i)), Host(i)));
+    // As docs/operations.md has it: each host trusts the others. A replica's host may take the
+    // primary's place.
     for (int i = 0; i < kNodes; ++i) {
-      daemons_[i] =
-          Spawn(i, {ProgramPath("hyperloop-rnicd"), "--socket", Socket(i), "--spin-us", "0",
-                    "--priority", "none", "--cpu", "none", "--listen", Address(i) + ":7471",
-                    "--peers-file", folder_ + "/peers", "--keys", KeysDir(folder_, Host(i))});
-      ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
+      for (int other = 0; other < kNodes; ++other) {
+        if (i == other) continue;
+        const identity::Roles replica = other == 0 ? 0 : identity::kRoleReplica;
+        ASSERT_NO_FATAL_FAILURE(
+            LetTrust(i, other, identity::kRoleLink | identity::kRolePrimary | replica));
+      }
     }
+    std::ofstream peers(folder_ + "/peers");
+    for (int i = 0; i < kMachines; ++i) peers << Host(i) << "=" << Address(i) << ":7471\n";
+    peers.close();
+    for (int i = 0; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartDaemon(i));
     for (int i = 1; i < kNodes; ++i) {
       replicas_[i] =
           Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
@@ -89,12 +95,47 @@ class Machines {
     }
   }
 
-  StoreOptions Options(const std::string& pool) const {
+  void StartDaemon(int i) {
+    daemons_[i] =
+        Spawn(i, {ProgramPath("hyperloop-rnicd"), "--socket", Socket(i), "--spin-us", "0",
+                  "--priority", "none", "--cpu", "none", "--listen", Address(i) + ":7471",
+                  "--peers-file", folder_ + "/peers", "--keys", KeysDir(folder_, Host(i))});
+    ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
+  }
+  // The host of machine `i` trusts that of machine `other`.
+  void LetTrust(int i, int other, identity::Roles roles, const std::string& endpoint = "") const {
+    const auto ring = identity::KeyRing::Load(KeysDir(folder_, Host(other)));
+    ASSERT_OK(ring);
+    ASSERT_OK(identity::Trust(KeysDir(folder_, Host(i)),
+                              {Host(other), (*ring)->public_key(), roles, endpoint}));
+  }
+
+  // Runs `arguments` of hyperloopctl on machine `i`.
+  CtlRun Ctl(int i, const std::vector<std::string>& arguments) const {
+    std::string command = "ip netns exec " + Name(i) + " " + ProgramPath("hyperloopctl");
+    for (const std::string& argument : arguments) command += " '" + argument + "'";
+    const std::string out = folder_ + "/out", err = folder_ + "/err";
+    const int status = Run(command + " </dev/null >" + out + " 2>" + err);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(out),
+            Slurp(err)};
+  }
+  // Starts hyperloopctl there.
+  ChildProcess StartCtl(int i, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), ProgramPath("hyperloopctl"));
+    return Spawn(i, std::move(arguments));
+  }
+  // The group, as machine `i` names it.
+  std::string Uri(int i) const { return FormatStoreUri(Options(Host(i) + "-own.pool", i)); }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  void SignalReplica(int i, int signal) { replicas_[i].Signal(signal); }
+
+  // Of a primary on machine `i`.
+  StoreOptions Options(const std::string& pool, int i = 0) const {
     StoreOptions options;
-    for (int i = 1; i < kNodes; ++i) options.replicas.push_back(Address(i) + ":7000");
-    options.device = Socket(0);
-    options.host = Host(0);
-    options.keys = KeysDir(folder_, Host(0));
+    for (int r = 1; r < kNodes; ++r) options.replicas.push_back(Address(r) + ":7000");
+    options.device = Socket(i);
+    options.host = Host(i);
+    options.keys = KeysDir(folder_, Host(i));
     options.pool = folder_ + "/" + pool;
     options.journal_size = 1 << 20;
     options.table_capacity = 64;
@@ -137,7 +178,9 @@ class Machines {
   static int Run(const std::string& command) { return std::system(command.c_str()); }
   std::string Name(int i) const { return hub_ + "n" + std::to_string(i); }
   static std::string Cable(int i) { return "cable" + std::to_string(i); }
-  static std::string Host(int i) { return i == 0 ? "primary" : "replica" + std::to_string(i - 1); }
+  static std::string Host(int i) {
+    return i == 0 ? "primary" : i == kSpare ? "spare" : "replica" + std::to_string(i - 1);
+  }
   static std::string Address(int i) { return "10.77.0." + std::to_string(i + 1); }
   std::string Socket(int i) const { return folder_ + "/" + Host(i) + ".sock"; }
   ChildProcess Spawn(int i, std::vector<std::string> argv) const {
@@ -148,7 +191,7 @@ class Machines {
 
   const std::string hub_ = "hl" + std::to_string(getpid());
   std::string folder_;
-  ChildProcess daemons_[kNodes], replicas_[kNodes];
+  ChildProcess daemons_[kMachines], replicas_[kNodes];
 };
 
 struct Progress {
@@ -347,6 +390,79 @@ TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {
   EXPECT_EQ(WriterStatus(), 7);
   machines_.SetCable(1, true);
   ExpectNothingLost();
+}
+
+void ExpectWorks(const CtlRun& run, const std::string& shows) {
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, testing::HasSubstr(shows)) << run.err;
+}
+
+// docs/operations.md, "A group on several machines": nothing but what it says was done.
+TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
+  if (access("/usr/bin/ldb", X_OK) != 0) GTEST_SKIP() << "needs ldb (Debian package rocksdb-tools)";
+  machines_.on_replica_failure = OnReplicaFailure::kContinue;
+  const auto on = [this](int i, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, {"--uri", machines_.Uri(i)});
+    return machines_.Ctl(i, arguments);
+  };
+  const auto ldb = [&](int i, const std::string& db, std::vector<std::string> what) {
+    std::vector<std::string> arguments{"exec", "--", "/usr/bin/ldb", "--db=" + machines_.Path(db)};
+    arguments.insert(arguments.end(), what.begin(), what.end());
+    return on(i, arguments);
+  };
+  ExpectWorks(ldb(0, "db", {"put", "--create_if_missing", "key", "value"}), "OK");
+  const auto expect_tools = [&](int i) {
+    SCOPED_TRACE(i);
+    ExpectWorks(on(i, {"status"}), "replica2");
+    EXPECT_THAT(on(i, {"status"}).out, testing::Not(testing::HasSubstr("no route")));
+    ChildProcess top = machines_.StartCtl(i, {"top", "--uri", machines_.Uri(i)});
+    std::string row = top.ReadLine();
+    while (!row.empty() && !row.starts_with("replica2")) row = top.ReadLine();
+    EXPECT_THAT(row, testing::ContainsRegex("running +closed +[1-9]"));
+    ExpectWorks(on(i, {"verify"}), "B in use are equal");
+    ExpectWorks(on(i, {"dump", "--replica", "2", "--length", "16", "--hex"}), "0000000000");
+    ExpectWorks(on(i, {"export", "--replica", "1", "--to", machines_.Path("to" + std::to_string(i)),
+                       "--files", machines_.Path("replica1.pool.files")}),
+                "");
+    EXPECT_TRUE(fs::exists(machines_.Path("to" + std::to_string(i)) + "/CURRENT"));
+  };
+  expect_tools(0);
+  expect_tools(1);
+
+  // A machine that nobody trusts yet; the daemons' links are open meanwhile.
+  ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
+  for (int i = 1; i < kNodes; ++i)
+    ASSERT_NO_FATAL_FAILURE(
+        machines_.LetTrust(kSpare, i, identity::kRoleLink | identity::kRoleReplica));
+  const CtlRun refused = on(kSpare, {"status"});
+  EXPECT_NE(refused.exit_status, 0);
+  EXPECT_THAT(refused.err, testing::HasSubstr("on replica0: hyperloopctl keys trust --dir DIR "
+                                              "spare "));
+  for (int i = 1; i < kNodes; ++i)
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(i, kSpare, identity::kRoleLink));
+  expect_tools(kSpare);
+
+  // A replica that does not answer is looked at by its RNIC once its line says where it is.
+  machines_.SignalReplica(2, SIGSTOP);
+  const std::string there = machines_.Options("").replicas[1];
+  const CtlRun unknown = on(0, {"status"});
+  EXPECT_THAT(unknown.out, testing::HasSubstr("keys trust --dir " + machines_.Options("").keys +
+                                              " NAME KEY ROLES " + there));
+  ASSERT_NO_FATAL_FAILURE(
+      machines_.LetTrust(0, 2, identity::kRoleLink | identity::kRoleReplica, there));
+  const CtlRun known = on(0, {"status", "--json"});
+  EXPECT_EQ(known.exit_status, 0) << known.err;
+  EXPECT_THAT(known.out, testing::HasSubstr("\"process\": \"silent\""));
+  EXPECT_THAT(known.out, testing::Not(testing::HasSubstr("\"error\": \"n")));
+  EXPECT_THAT(known.out, testing::Not(testing::HasSubstr("its process:")));
+  machines_.SignalReplica(2, SIGCONT);
+
+  // The primary's machine is gone.
+  machines_.SetCable(0, false);
+  ExpectWorks(on(1, {"promote", "--db", machines_.Path("promoted")}), "");
+  ExpectWorks(ldb(1, "promoted", {"get", "key"}), "value");
+  ExpectWorks(ldb(1, "promoted", {"put", "key", "another"}), "OK");
+  expect_tools(2);
 }
 
 }  // namespace
