@@ -216,7 +216,7 @@ TEST(EngineLinkRecovery, AnErrorOfAnotherDaemonIsBoundedAndMadePrintable) {
   EXPECT_THAT(refuse(std::string(kMaxServiceReply + 1, 'x')), StatusIs(Code::kBusy));
   const Status refused = refuse("gone\n[error] all is lost\x1b[2J \x7f\xc2\x9b");
   EXPECT_THAT(refused, StatusIs(Code::kNotFound));
-  EXPECT_EQ(refused.message(), "gone?[error] all is lost?[2J ???");
+  EXPECT_EQ(refused.message(), "host a asked b: gone?[error] all is lost?[2J ???");
 }
 
 // The first copy of a SEND finds no receive, a second copy finds one, and the requester hears of
