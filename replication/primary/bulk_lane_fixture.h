@@ -1,5 +1,5 @@
-// A bulk lane over the stores that replicas have, with connections that may fail, and a directory in
-// memory.
+// A bulk lane over the stores that replicas have, with connections that may fail, and with a
+// directory in memory.
 #pragma once
 
 #include <gmock/gmock.h>

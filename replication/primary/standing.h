@@ -1,5 +1,5 @@
-// What a primary that serves may do with its group, as pure functions over the replicas' answers: go
-// on, take replicas in, let one leave. Each refusal names the replica and the remedy.
+// What a primary that serves may do with its group, as pure functions over the replicas' answers:
+// go on, take replicas in, let one leave. Each refusal names the replica and the remedy.
 #pragma once
 
 #include <cstdint>

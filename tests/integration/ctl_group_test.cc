@@ -236,8 +236,8 @@ TEST_F(GroupCommandTest, WaitEndsWhenEnoughReplicasAreWhole) {
 
 TEST_F(GroupCommandTest, StatusSaysWhetherTheNextFailureStopsWrites) {
   const std::string blocked = "the next failure stops writes: on_replica_failure=block";
-  EXPECT_THAT(Run({"status", "--dir", dir_}).out, HasSubstr(blocked));
-  const std::string uri = cluster_.uri() + "&on_replica_failure=continue";
+  const std::string& uri = cluster_.uri();
+  EXPECT_THAT(Run({"status", "--uri", uri + "&on_replica_failure=block"}).out, HasSubstr(blocked));
   EXPECT_THAT(Run({"status", "--uri", uri}).out, Not(HasSubstr("the next failure")));
   cluster_.SignalReplica(1, SIGSTOP);
   const CtlRun one_is_stopped = Run({"status", "--uri", uri});

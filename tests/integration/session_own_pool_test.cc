@@ -210,7 +210,7 @@ TEST_F(SessionOwnPoolTest, AJoinerThatProvesMoreIsNamedWhereverTheTakingWasCut) 
   KeepPools(before);
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  for (int i = 0; i < 100; ++i) ASSERT_OK(AppendDurably(*store, file_, "given up"));
+  for (int i = 0; i < 400; ++i) ASSERT_OK(AppendDurably(*store, file_, "given up"));
   ASSERT_OK(store->Close());
   store.reset();
   Stop(1);
@@ -222,8 +222,8 @@ TEST_F(SessionOwnPoolTest, AJoinerThatProvesMoreIsNamedWhereverTheTakingWasCut) 
   store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const std::vector<Image> lost = Images();
-  for (int i = 0; i < 20; ++i)
-    ASSERT_OK(AppendDurably(*store, file_, std::string(2048, static_cast<char>('a' + i))));
+  for (int i = 0; i < 200; ++i)
+    ASSERT_OK(AppendDurably(*store, file_, std::string(2048, static_cast<char>('a' + i % 26))));
   const std::string all = Content(*store);
   ASSERT_OK(store->Close());
   store.reset();
