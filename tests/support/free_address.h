@@ -7,14 +7,20 @@
 
 #include <cstdint>
 #include <fstream>
+#include <mutex>
 #include <random>
+#include <set>
 #include <string>
 
 namespace hyperloop::test {
 
 // A port of the loopback device at which nobody listens, at any address. It is below those that the
-// kernel gives to connections, so none takes it before it is used, or between two uses.
+// kernel gives to connections, so none takes it before it is used, or between two uses. No call
+// returns what another one has returned.
 inline std::string FreeAddress() {
+  static std::mutex mutex;
+  static std::set<int> returned;
+  const std::lock_guard lock(mutex);
   constexpr int kFirst = 10'000;
   int given_out = 0;  // from here on
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> given_out;
@@ -24,11 +30,15 @@ inline std::string FreeAddress() {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(static_cast<uint16_t>(any(random)));
+    const int port = any(random);
+    if (returned.contains(port)) continue;
+    address.sin_port = htons(static_cast<uint16_t>(port));
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     close(fd);
-    if (free) return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    if (!free) continue;
+    returned.insert(port);
+    return "127.0.0.1:" + std::to_string(port);
   }
 }
 
