@@ -156,8 +156,7 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   if (target->cluster_) {
     if (!store.datapath) store.datapath = Datapath::kOffload;
   } else {
-    HL_ASSIGN_OR_RETURN(const Group* const group,
-                        target->TakeGroup(options.window, options.wait));
+    HL_ASSIGN_OR_RETURN(const Group* const group, target->TakeGroup(options.window, options.wait));
     store.datapath = static_cast<Datapath>(group->info().datapath);
   }
   HL_ASSIGN_OR_RETURN(const std::vector<Meters::Place> places, target->MeterPlaces());

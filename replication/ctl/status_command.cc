@@ -186,7 +186,8 @@ void PrintText(const Look& look, const Standing& standing, const Look& first) {
   }
   const std::string silent =
       "no heartbeat since " + HeartbeatTime(status.heartbeat) + ": dead, stopped or cut off";
-  const std::string datapath = status.datapath.empty() ? "" : ", datapath " + Shown(status.datapath);
+  const std::string datapath =
+      status.datapath.empty() ? "" : ", datapath " + Shown(status.datapath);
   std::printf("  epoch %llu (installed %llu), owner %s: %s%s\n",
               static_cast<unsigned long long>(status.sealed_epoch),
               static_cast<unsigned long long>(status.installed_epoch),
@@ -285,8 +286,7 @@ int Run(const StatusOptions& options) {
   }
   const std::string risk = NextFailureOf(nodes->uri(), NewestOf(statuses), standings);
   json["next_failure_stops_writes"] = risk;
-  if (!as_json && !risk.empty())
-    std::printf("the next failure stops writes: %s\n", risk.c_str());
+  if (!as_json && !risk.empty()) std::printf("the next failure stops writes: %s\n", risk.c_str());
   const std::vector<std::string> shared = SharedProcessors(*nodes);
   json["shared_processors"] = shared;
   for (const std::string& line : shared)

@@ -32,8 +32,7 @@ inline FailureTimes FailureTimesOf(const StoreOptions& options) {
   constexpr std::chrono::milliseconds kLeastSilence{600};
   const auto share = [&](int parts, int of) { return std::max(kLeast, all * parts / of); };
   const auto operation = share(9, 20);
-  if (!GoesOnWithoutSome(options))
-    return {operation, share(1, 5), kMostAnswer};
+  if (!GoesOnWithoutSome(options)) return {operation, share(1, 5), kMostAnswer};
   const auto silence = std::max(share(3, 20), std::min(kLeastSilence, operation));
   const auto answer = std::clamp(share(1, 20), kLeastAnswer, kMostAnswer);
   return {silence, std::max(share(1, 5), silence + answer), answer};

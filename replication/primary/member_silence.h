@@ -19,9 +19,9 @@ class MemberSilence {
 
   // All by address.
   struct Judgement {
-    std::vector<std::string> suspected;  // since this round: they have been silent for a while
+    std::vector<std::string> suspected;      // since this round: they have been silent for a while
     std::vector<std::string> all_suspected;  // since this round, or an earlier one
-    std::vector<std::string> answering;  // were suspected, and have answered in this round
+    std::vector<std::string> answering;      // were suspected, and have answered in this round
     std::vector<std::string> to_leave_out;
   };
 

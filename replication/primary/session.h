@@ -366,7 +366,7 @@ class Session {
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
   bool only_prepares_ = false;  // as TakeRequest's
-  PhaseTimes times_;  // of the taking
+  PhaseTimes times_;            // of the taking
   // The end of the members' best log, or of their longest one if none will do (ChooseMember).
   struct LogsEnd {
     bool will_do = false;
@@ -422,7 +422,8 @@ class Session {
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
-  std::atomic<std::optional<Datapath>> armed_{std::nullopt};  // the group has this one, or had it last
+  std::atomic<std::optional<Datapath>> armed_{
+      std::nullopt};  // the group has this one, or had it last
   std::atomic<bool> closing_{false};
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};

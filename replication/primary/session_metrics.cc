@@ -76,10 +76,10 @@ void Session::AddReplicas(const metrics::Label& group, Page* page) const {
   }
   const size_t all = now.members + now.absent;
   const Redundancy whole{all, 0, 0, all, false};
-  page->Add("hyperloop_primary_next_failure_stops_writes", NextFailure(now, Rules()).empty() ? 0 : 1,
-            {group});
-  page->Add("hyperloop_primary_bears_failure_when_whole", NextFailure(whole, Rules()).empty() ? 1 : 0,
-            {group});
+  page->Add("hyperloop_primary_next_failure_stops_writes",
+            NextFailure(now, Rules()).empty() ? 0 : 1, {group});
+  page->Add("hyperloop_primary_bears_failure_when_whole",
+            NextFailure(whole, Rules()).empty() ? 1 : 0, {group});
 }
 
 // Called by the thread of metrics_file_, which ends before lane_ does.

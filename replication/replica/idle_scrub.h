@@ -55,7 +55,7 @@ class IdleScrub {
   int rest_ = 0;
   uint64_t passes_ = 0;
   uint64_t installed_ = 0;  // as of the last Tick
-  std::string said_;  // the damage that was logged last
+  std::string said_;        // the damage that was logged last
 };
 
 }  // namespace hyperloop

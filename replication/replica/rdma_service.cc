@@ -134,7 +134,7 @@ Result<NodeService::Access> RdmaService::Attach(const rnic::QpAddress& peer) {
   attr.recv_wqes = 0;
   HL_ASSIGN_OR_RETURN(epoch_.admin, epoch_.pd->CreateQueuePair(attr));
   HL_RETURN_IF_ERROR(epoch_.admin->Connect(peer));
-  return Access{epoch_.admin->address(), epoch_.region->addr(), epoch_.region->rkey(),
+  return Access{epoch_.admin->address(),  epoch_.region->addr(),    epoch_.region->rkey(),
                 epoch_.heartbeat->addr(), epoch_.heartbeat->rkey(), device_->rnic()};
 }
 

@@ -261,7 +261,8 @@ TEST(IdleScrubMemoryExhaustion, APassBeginsAnewAndFindsTheDamage) {
       for (int i = 0; i < 3; ++i) scrub.Tick(1, false);
     };
     EXPECT_FALSE(shortage.Here(ticks)) << "the replica would have ended";
-    for (int i = 0; i < 2 * IdleScrub::kRestTicks && !log.Has("000004.log"); ++i) scrub.Tick(1, false);
+    for (int i = 0; i < 2 * IdleScrub::kRestTicks && !log.Has("000004.log"); ++i)
+      scrub.Tick(1, false);
     EXPECT_TRUE(log.Has("000004.log"));
     return true;
   };

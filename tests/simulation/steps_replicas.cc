@@ -89,8 +89,8 @@ void Steps::AddWhileItServes() {
   const bool disturbs = Below(2) == 0;
   // As for `hyperloopctl add`: what was only installed may be taken back.
   const auto taken_in = [&] {
-    return Holds(next) && std::ranges::all_of(
-                              next.replicas, [this](int each) { return world_.HasServed(each); });
+    return Holds(next) &&
+           std::ranges::all_of(next.replicas, [this](int each) { return world_.HasServed(each); });
   };
   for (uint64_t rounds = Below(16); rounds > 0 && !taken_in(); --rounds) {
     for (const int each : before)

@@ -99,7 +99,7 @@ struct GroupOptions {
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   WaitMode wait = WaitMode::kPoll;  // the others need rnic::Caps::completion_events
   std::chrono::nanoseconds poll_time = std::chrono::microseconds(50);  // kHybrid
-  bool check_ordering = true;       // off only for the test that shows why it is on
+  bool check_ordering = true;  // off only for the test that shows why it is on
   // Called over and over while a call waits, whatever `wait` says, e.g. to step an embedded RNIC.
   // Null: the waiting loop only pauses.
   std::function<void()> idle;

@@ -24,13 +24,13 @@ namespace hyperloop {
 // What a node says about itself. A uuid is text, and empty if there is none.
 struct NodeStatus {
   std::string node;
-  std::string group;             // empty: the node was never taken
-  uint64_t sealed_epoch = 0;     // the node serves this epoch and no older one
-  std::string owner;             // digest of the id of the sealed epoch's owner
-  std::string owner_name;        // for people: process, host, directory
-  bool released = false;         // that owner has closed in order
-  bool awaits_opening = false;   // it only made the database ready, for a program that is to open it
-  uint64_t heartbeat = 0;        // moves while the owner lives; microseconds since 1970
+  std::string group;            // empty: the node was never taken
+  uint64_t sealed_epoch = 0;    // the node serves this epoch and no older one
+  std::string owner;            // digest of the id of the sealed epoch's owner
+  std::string owner_name;       // for people: process, host, directory
+  bool released = false;        // that owner has closed in order
+  bool awaits_opening = false;  // it only made the database ready, for a program that is to open it
+  uint64_t heartbeat = 0;       // moves while the owner lives; microseconds since 1970
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
   std::vector<std::string> absent;    // those of the replicas that it leaves out

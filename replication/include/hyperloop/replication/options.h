@@ -27,12 +27,12 @@ struct StoreOptions {
   std::string provider = "softrnic";
   // softrnic: path of hyperloop-rnicd's socket; verbs: NAME or NAME:PORT, empty: the first active
   std::string device;
-  std::string host = "primary";  // softrnic: emulated host to attach to
-  int32_t gid_index = -1;        // verbs; −1: chosen by the provider
-  uint32_t mtu = 0;              // verbs, bytes; 0: the port's
-  uint32_t traffic_class = 0;    // verbs
-  std::string pool;              // path of the primary's own pool; created when absent
-  std::string keys;              // directory of identity and trusted keys; empty: none
+  std::string host = "primary";      // softrnic: emulated host to attach to
+  int32_t gid_index = -1;            // verbs; −1: chosen by the provider
+  uint32_t mtu = 0;                  // verbs, bytes; 0: the port's
+  uint32_t traffic_class = 0;        // verbs
+  std::string pool;                  // path of the primary's own pool; created when absent
+  std::string keys;                  // directory of identity and trusted keys; empty: none
   std::optional<Datapath> datapath;  // none: auto, chosen each time the group is armed
   AckMode ack = AckMode::kAppend;
   std::optional<WaitMode> wait;  // none: auto, chosen each time the group is armed

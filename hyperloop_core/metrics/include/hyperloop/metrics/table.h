@@ -184,7 +184,8 @@ inline constexpr Info kTable[] = {
     {"hyperloop_primary_replica_present", Type::kGauge, kPrimary, "group,replica",
      "Whether this replica is a member of the configuration; 0: the group goes on without it"},
     {"hyperloop_primary_replica_suspected", Type::kGauge, kPrimary, "group,replica",
-     "Whether this replica is a member that has answered no request for a while; its RNIC may serve "
+     "Whether this replica is a member that has answered no request for a while; its RNIC may "
+     "serve "
      "on"},
     {"hyperloop_primary_replica_catches_up", Type::kGauge, kPrimary, "group,replica",
      "Whether this replica is a member that lacks files of the database from before, so that it "
