@@ -70,7 +70,8 @@ TEST_F(IdleScrubTest, DamageIsNamedOnce) {
   EXPECT_THAT(log_.lines()[1], testing::HasSubstr("sound again"));
 }
 
-// As far as a primary has come with a region that it fills: the superblock is there, the head is not.
+// As far as a primary has come with a region that it fills: the superblock is there, the head is
+// not.
 TEST_F(IdleScrubTest, ARegionThatIsBeingFilledIsNotDamaged) {
   const std::vector<std::byte> whole = replica();
   for (const uint64_t head : kHeadOffsets)
