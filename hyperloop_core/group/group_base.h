@@ -11,8 +11,8 @@
 // Steps of a wait: Poll of the one completion queue (a load of a cache line while nothing arrives),
 // then the datapath's OnCompletion for each completion. Every kCheckInterval turns the wait looks
 // at the clock and at whether the device is alive. After kYieldAfter without progress it yields the
-// processor at each turn. With kEvent, or later with kHybrid: a doorbell that asks for an event, one
-// more Poll, poll(2), a read of the event.
+// processor at each turn. With kEvent, or later with kHybrid: a doorbell that asks for an
+// event, one more Poll, poll(2), a read of the event.
 #pragma once
 
 #include <array>
