@@ -17,13 +17,14 @@ bool IdleScrub::EndsAt(const LogCursor& tail, const RegionInfo& info) const {
 
 bool IdleScrub::Still(const RegionInfo& info) {
   const Result<Head> head = ReadHead(region_, info);
-  // A damaged head or log does not move as long as it stays damaged, so that a pass can report it.
+  // A damaged head or log has no end. It counts as still, and a pass finds out whether it is.
   const LogCursor begin = head.ok() ? head->cursor : LogCursor{};
-  if (head_ == begin && tail_.has_value() && EndsAt(*tail_, info)) return true;
+  if (head_ == begin && tail_.has_value() && (!readable_ || EndsAt(*tail_, info))) return true;
   if (until_next_scan_-- > 0) return false;
   until_next_scan_ = kScanTicks;
   head_ = begin;
   const Result<LogState> log = ScanLog(region_, info);
+  readable_ = log.ok();
   tail_ = log.ok() ? log->tail : begin;
   return false;
 }
@@ -61,6 +62,7 @@ void IdleScrub::Step() {
     rest_ = kRestTicks;
     Report(*check, *info);
   }
+  if (!readable_) tail_.reset();  // it is read again soon, as it may have been mended
   scrubber_.reset();
 }
 

@@ -50,6 +50,7 @@ class IdleScrub {
   Log* const log_;
   // Where the log began and ended when it was last read.
   std::optional<LogCursor> head_, tail_;
+  bool readable_ = true;  // the log was sound then
   int until_next_scan_ = 0;
   std::optional<Scrubber> scrubber_;
   int rest_ = 0;

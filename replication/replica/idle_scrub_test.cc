@@ -85,6 +85,16 @@ TEST_F(IdleScrubTest, ARegionThatIsBeingFilledIsNotDamaged) {
   EXPECT_FALSE(scrub_.damaged());
 }
 
+// A valid record lies where a log without a head would begin.
+TEST_F(IdleScrubTest, ADamagedHeadOfAYoungLogIsFound) {
+  for (const uint64_t head : kHeadOffsets)
+    std::fill_n(replica().begin() + static_cast<std::ptrdiff_t>(head), 64, std::byte{0});
+  Ticks(2 * IdleScrub::kScanTicks);
+  EXPECT_TRUE(scrub_.damaged());
+  ASSERT_EQ(log_.lines().size(), 1u);
+  EXPECT_THAT(log_.lines()[0], testing::HasSubstr("head"));
+}
+
 // What was found is gone when a primary has made the region equal to its own, however soon that is
 // in use.
 TEST_F(IdleScrubTest, DamageEndsWhenTheRegionIsFilledAnew) {
