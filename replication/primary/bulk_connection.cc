@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/group_error.h"
 #include "control/client.h"
 
 namespace hyperloop {
@@ -17,6 +18,12 @@ std::unique_ptr<control::StoredFileT> Described(const WholeFile& file) {
   return out;
 }
 
+// An answer is no failure of the way to the replica, whatever the replica calls it.
+Status AsSaid(const control::ControlClient& client, Status status) {
+  if (status.ok() || !client.connected() || !IsGroupError(status.code())) return status;
+  return Internal(status.message());
+}
+
 class BulkConnection final : public BulkTarget {
  public:
   BulkConnection(std::unique_ptr<control::ControlClient> client, Ownership own,
@@ -24,9 +31,8 @@ class BulkConnection final : public BulkTarget {
       : client_(std::move(client)), own_(std::move(own)), limit_(limit) {}
 
   Result<std::vector<StoredFile>> List() override {
-    HL_ASSIGN_OR_RETURN(
-        const control::ListFilesReplyT reply,
-        client_->Call<control::ListFilesReplyT>(control::ListFilesRequestT{}, limit_.Left()));
+    HL_ASSIGN_OR_RETURN(const auto reply,
+                        Call<control::ListFilesReplyT>(control::ListFilesRequestT{}));
     std::vector<StoredFile> files;
     for (const auto& each : reply.files)
       files.push_back({{each->name, each->size, each->checksum}, each->received, each->finished});
@@ -39,8 +45,7 @@ class BulkConnection final : public BulkTarget {
     request.file = Described(file);
     request.offset = offset;
     request.bytes.assign(bytes.begin(), bytes.end());
-    HL_ASSIGN_OR_RETURN(const control::PutFileReplyT reply,
-                        client_->Call<control::PutFileReplyT>(std::move(request), limit_.Left()));
+    HL_ASSIGN_OR_RETURN(const auto reply, Call<control::PutFileReplyT>(std::move(request)));
     return reply.received;
   }
 
@@ -49,8 +54,7 @@ class BulkConnection final : public BulkTarget {
     request.file = Described(file);
     request.offset = offset;
     request.length = static_cast<uint32_t>(std::min<size_t>(out.size(), control::kMaxBulkBytes));
-    HL_ASSIGN_OR_RETURN(const control::GetFileReplyT reply,
-                        client_->Call<control::GetFileReplyT>(std::move(request), limit_.Left()));
+    HL_ASSIGN_OR_RETURN(const auto reply, Call<control::GetFileReplyT>(std::move(request)));
     const size_t got = std::min(reply.bytes.size(), out.size());
     std::copy_n(reply.bytes.begin(), got, out.begin());
     return uint64_t{got};
@@ -59,10 +63,17 @@ class BulkConnection final : public BulkTarget {
   Status Drop(const WholeFile& file) override {
     auto request = OwnerRequest<control::DropFileRequestT>(own_);
     request.file = Described(file);
-    return client_->Call<control::DoneT>(std::move(request), limit_.Left()).status();
+    return Call<control::DoneT>(std::move(request)).status();
   }
 
  private:
+  template <class Reply, class Request>
+  Result<Reply> Call(Request request) {
+    Result<Reply> reply = client_->Call<Reply>(std::move(request), limit_.Left());
+    if (!reply.ok()) return AsSaid(*client_, reply.status());
+    return reply;
+  }
+
   const std::unique_ptr<control::ControlClient> client_;
   const Ownership own_;
   const CallLimit& limit_;

@@ -17,21 +17,8 @@ constexpr std::chrono::milliseconds kLastRetryOfFile{60'000};  // it may be sent
 constexpr std::chrono::seconds kReportInterval{5};
 
 // Whether the replica itself says that it can take no files, as one whose disk is full or fails, or
-// says what makes no sense.
-bool Refuses(const Status& error) {
-  switch (error.code()) {
-    case Code::kNoSpace:
-    case Code::kInternal:
-    case Code::kPermissionDenied:
-    case Code::kFenced:
-    case Code::kInvalidArgument:
-    case Code::kNotSupported:
-    case Code::kCorruption:
-      return true;
-    default:
-      return false;
-  }
-}
+// says what makes no sense. What it says is no error of the group (BulkTarget).
+bool Refuses(const Status& error) { return !error.ok() && !IsGroupError(error.code()); }
 
 // What can be done about a replica that takes no files, for the end of a message.
 std::string Remedy(Code code) {
@@ -301,7 +288,12 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
     }
     if (step.action == Action::kDrop || replica.held.contains(step.file))
       replica.refused.erase(step.file);
-    if (!replica.progressed) return kNow;  // what was sent before, once more
+    // What was sent before, once more, is no progress, but the replica may be whole by it.
+    if (!replica.progressed) {
+      lock.unlock();
+      moved_.notify_all();
+      return kNow;
+    }
     const bool again = replica.failures != 0;
     replica.error = {};
     replica.failures = 0;
@@ -679,9 +671,13 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   NotePace(replica, moved, piece.size(), began);
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
+  const auto [place, first] = replica.reached.try_emplace(file);
+  uint64_t& reached = place->second;
+  replica.progressed = first || received > reached;
+  replica.taken += std::max(reached, received) - reached;
+  reached = std::max(reached, received);
   if (received == file.size) {
     replica.received.erase(file);
-    replica.reached.erase(file);
     replica.held.insert(file);
     replica.sending.reset();
     replica.leaving_next = !replica.leaving_next;
@@ -689,10 +685,6 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   } else {
     replica.received[file] = received;
     replica.sending = file;
-    uint64_t& reached = replica.reached[file];
-    replica.progressed = received > reached;
-    replica.taken += std::max(reached, received) - reached;
-    reached = std::max(reached, received);
   }
   return {};
 }

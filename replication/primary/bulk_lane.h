@@ -153,7 +153,7 @@ class BulkLane {
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
-    std::map<WholeFile, uint64_t> reached;   // the most that it ever had of unfinished files
+    std::map<WholeFile, uint64_t> reached;   // the most that it ever had of each
     std::map<WholeFile, Refusal> refused;    // none of them is listed and held
     std::optional<WholeFile> sending;        // the file that was sent last and is unfinished
     bool leaving_next = false;               // files that leave have the next turn

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,13 @@ class FakeReplica {
   void RefuseEnds() { refuses_ends_ = true; }
   // Each Put takes no byte from now on, and says so.
   void TakeNothing() { takes_nothing_ = true; }
+  // Each List, before which `each` is called, has lost `lost` from now on, and each Put of `never`
+  // finds the connection broken.
+  void Forget(const WholeFile& lost, const WholeFile& never, std::function<void()> each) {
+    const std::lock_guard lock(mutex_);
+    forgets_ = {lost, never};
+    each_list_ = std::move(each);
+  }
   // Each Get gives at most so many bytes from now on, and calls `each`.
   void SlowGets(size_t most, std::function<void()> each) {
     const std::lock_guard lock(mutex_);
@@ -110,6 +118,8 @@ class FakeReplica {
         : replica_(replica), store_(std::move(store)) {}
     Result<std::vector<StoredFile>> List() override {
       HL_RETURN_IF_ERROR(replica_.Next());
+      if (const auto forgets = replica_.BeginList(); forgets.has_value())
+        store_->Remove(forgets->first).IgnoreError();
       std::vector<StoredFile> files;
       for (const auto& each : Must(store_->List()))
         files.push_back({each.file, each.received, each.finished});
@@ -119,7 +129,7 @@ class FakeReplica {
                          std::span<const char> bytes) override {
       HL_RETURN_IF_ERROR(replica_.Next());
       ++replica_.puts_;
-      HL_RETURN_IF_ERROR(replica_.PutFailure());
+      HL_RETURN_IF_ERROR(replica_.PutFailure(file));
       if (replica_.refuses_ends_ && offset + bytes.size() == file.size) {
         Must(store_->Remove(file));
         return Corruption("the bytes that arrived are not those listed");
@@ -147,9 +157,15 @@ class FakeReplica {
     const std::unique_ptr<FileStore> store_;
   };
 
-  Status PutFailure() {
+  Status PutFailure(const WholeFile& file) {
     const std::lock_guard lock(mutex_);
+    if (forgets_.has_value() && forgets_->second == file) return Unavailable("it hung up");
     return put_failure_;
+  }
+  std::optional<std::pair<WholeFile, WholeFile>> BeginList() {
+    const std::lock_guard lock(mutex_);
+    if (each_list_ != nullptr) each_list_();
+    return forgets_;
   }
   bool Drips() {
     const std::lock_guard lock(mutex_);
@@ -184,7 +200,8 @@ class FakeReplica {
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
-  std::function<void()> drip_, each_get_;
+  std::function<void()> drip_, each_get_, each_list_;
+  std::optional<std::pair<WholeFile, WholeFile>> forgets_;  // the file that is lost, and the other
   size_t most_of_get_ = SIZE_MAX;
   Status failure_, put_failure_, drop_failure_;
 };

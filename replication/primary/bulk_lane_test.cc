@@ -2,6 +2,7 @@
 #include "primary/bulk_lane.h"
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -581,9 +582,10 @@ TEST_F(BulkLaneTest, AnEndDoesNotWaitForAReplicaWhoseDiskIsFull) {
 // what one replica says.
 TEST_F(BulkLaneTest, NoWordOfOneReplicaHoldsUpTheOthers) {
   Use(3);
-  for (const Status& word :
-       {Fenced("epoch 2"), InvalidArgument("a name"), NotSupported("a version"),
-        Corruption("an answer that does not fit")}) {
+  for (const Code code : {Code::kInvalidArgument, Code::kNotFound, Code::kAlreadyExists,
+                          Code::kBusy, Code::kNoSpace, Code::kCorruption, Code::kPermissionDenied,
+                          Code::kNotSupported, Code::kFenced, Code::kInternal}) {
+    const Status word(code, std::string(CodeName(code)));
     SCOPED_TRACE(word.message());
     Begin();
     replicas_[1]->Fail(word);
@@ -594,6 +596,39 @@ TEST_F(BulkLaneTest, NoWordOfOneReplicaHoldsUpTheOthers) {
     for (const size_t i : {0, 2}) EXPECT_THAT(replicas_[i]->Finished(), testing::Contains(table));
     replicas_[1]->Fail({});
   }
+}
+
+// A replica that is quick with what costs nothing may not be slow with the rest for that.
+TEST(TransferPaceTest, QuickCallsBuyNoTimeForSlowOnes) {
+  TransferPace pace;
+  const std::chrono::seconds call(1);
+  bool slow = false;
+  for (int i = 0; i < 10 && !slow; ++i) {
+    for (int drops = 0; drops < 100; ++drops) pace.Note(0, 0, std::chrono::microseconds(10));
+    slow = pace.Note(TransferPace::kLeast / 100, TransferPace::kLeast, call);
+  }
+  EXPECT_TRUE(slow);
+}
+
+TEST(TransferPaceTest, SmallFilesMakeNobodySlow) {
+  TransferPace pace;
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_FALSE(pace.Note(100, 100, std::chrono::milliseconds(20))) << i;
+}
+
+// What it takes anew each time is no progress.
+TEST_F(BulkLaneTest, AReplicaThatLosesAFileAgainAndAgainIsNotWaitedForWithoutEnd) {
+  const WholeFile lost = Make("000006.sst", "old"), table = Make("000007.sst", "new");
+  constexpr int kMany = 50;
+  std::atomic<int> lists = 0;
+  replicas_[1]->Forget(lost, table, [&] {
+    if (++lists == kMany) lane_->Interrupt();
+  });
+  Aim();
+  List(lost);
+  List(table);
+  EXPECT_THAT(lane_->Await(milliseconds(300)), StatusIs(Code::kUnavailable));
+  EXPECT_LT(lists, kMany);
 }
 
 TEST_F(BulkLaneTest, AReplicaThatSaysThatItTookNothingHoldsUpNobody) {

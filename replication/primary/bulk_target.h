@@ -19,7 +19,8 @@ struct StoredFile {
   bool finished = false;
 };
 
-// After an error the connection may be broken, and the caller makes another one. Not thread safe.
+// After an error the connection may be broken, and the caller makes another one. What the replica
+// answers is never an error of the group (IsGroupError). Not thread safe.
 class BulkTarget {
  public:
   virtual ~BulkTarget() = default;

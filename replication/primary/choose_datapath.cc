@@ -12,4 +12,12 @@ DatapathChoice ChooseDatapath(std::span<const uint64_t> rnics) {
   return {Datapath::kOffload, "one RNIC serves all replicas"};
 }
 
+WaitMode ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
+                    int processors) {
+  constexpr int kMany = 4;
+  if (!caps.completion_events) return WaitMode::kPoll;
+  const bool apart = std::ranges::any_of(rnics, [own](uint64_t each) { return each != own; });
+  return apart || processors < kMany ? WaitMode::kHybrid : WaitMode::kPoll;
+}
+
 }  // namespace hyperloop

@@ -1,4 +1,5 @@
-// Which datapath a group is armed with if its options leave the choice (datapath=auto).
+// With which datapath a group is armed, and how its primary waits, if its options leave the choice
+// (datapath=auto, wait=auto).
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <string_view>
 
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/rnic.h"
 
 namespace hyperloop {
 
@@ -18,5 +20,11 @@ struct DatapathChoice {
 // forward needs more requests for an operation than writes to each replica. Within one RNIC they
 // cost nothing but its time; between RNICs each hop waits for a network.
 DatapathChoice ChooseDatapath(std::span<const uint64_t> rnics);
+
+// `own`: the primary's RNIC. `processors`: on so many it may run. A primary that polls without end
+// takes a processor that with few of them its RNIC, or its program, has need of; and what passes
+// between machines takes so long that sleeping costs little.
+WaitMode ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
+                    int processors);
 
 }  // namespace hyperloop

@@ -76,15 +76,16 @@ int Session::PinnedCpu(rnic::Device& device) {
   return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
 }
 
+std::vector<uint64_t> Session::RnicsOfMembers() const {
+  std::vector<uint64_t> rnics;
+  for (const ReplicaHandle* replica : members_) rnics.push_back(replica->rnic());
+  return rnics;
+}
+
 Datapath Session::DatapathToArm() {
-  DatapathChoice choice;
-  if (options_.datapath.has_value()) {
-    choice = {*options_.datapath, "as the options say"};
-  } else {
-    std::vector<uint64_t> rnics;
-    for (const ReplicaHandle* replica : members_) rnics.push_back(replica->rnic());
-    choice = ChooseDatapath(rnics);
-  }
+  const DatapathChoice choice = options_.datapath.has_value()
+                                    ? DatapathChoice{*options_.datapath, "as the options say"}
+                                    : ChooseDatapath(RnicsOfMembers());
   if (armed_.exchange(choice.datapath) != choice.datapath)
     Say(LogLevel::kInfo, Text("datapath ", DatapathName(choice.datapath), ": ", choice.why));
   return choice.datapath;
@@ -92,12 +93,7 @@ Datapath Session::DatapathToArm() {
 
 WaitMode Session::WaitToArm() const {
   if (options_.wait.has_value()) return *options_.wait;
-  if (!device_->caps().completion_events) return WaitMode::kPoll;
-  const auto elsewhere = [this](const ReplicaHandle* replica) {
-    return replica->rnic() != device_->rnic();
-  };
-  const bool sleeps = AllowedProcessors() < 4 || std::ranges::any_of(members_, elsewhere);
-  return sleeps ? WaitMode::kHybrid : WaitMode::kPoll;
+  return ChooseWait(device_->caps(), device_->rnic(), RnicsOfMembers(), AllowedProcessors());
 }
 
 Status Session::ArmGroup() {

@@ -193,6 +193,7 @@ class Session {
   // Records at all replicas that stay, before the group's replicas change, that they decide.
   Status InstallBeforeChange(const TakePlan& plan);
   // Makes members and queues, and locks the lock word. All regions must be equal.
+  std::vector<uint64_t> RnicsOfMembers() const;
   Datapath DatapathToArm();
   WaitMode WaitToArm() const;
   Status ArmGroup();

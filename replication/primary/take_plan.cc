@@ -62,9 +62,8 @@ Status CheckEpochs(std::span<const MemberLook> members) {
     const std::string why = WhyFarAhead(each, members);
     if (why.empty()) continue;
     return InvalidArgument(Text(each.name, " ", why,
-                                "; end it and see to its host, or set its pool aside; "
-                                "on_replica_failure=continue goes on without it where a majority "
-                                "is left"));
+                                "; end it and see to its host: on_replica_failure=continue goes on "
+                                "without it where a majority is left"));
   }
   return {};
 }
@@ -487,6 +486,7 @@ std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> look
   for (const MemberLook& each : looks)
     if (&each != &look) others = std::max(others, NewestEpoch(each));
   const uint64_t newest = NewestEpoch(look);
+  if (others == 0 && look.hello.installed_epoch != 0) return "";  // the others are new
   if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";
   return Text("says that it is at epoch ", newest, ", and the newest of all others is ", others,
               ", which no takings explain");

@@ -61,6 +61,14 @@ TEST_F(PlanTest, AReplicaWhoseEpochsNoTakingsExplainIsNamed) {
   }
 }
 
+// An old group whose other replicas were replaced.
+TEST_F(PlanTest, AReplicaIsNotFarAheadOfNewOnes) {
+  AllOfGroup(5 + (1 << 20));
+  for (MemberLook& each : members_)
+    if (&each != &members_[1]) each.hello = control::HelloReplyT();
+  EXPECT_EQ(WhyFarAhead(members_[1], members_), "");
+}
+
 TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
   members_[0].hello.group = kGroup;
   members_[0].hello.sealed_epoch = 1;

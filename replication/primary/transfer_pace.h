@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 
 namespace hyperloop {
@@ -18,11 +19,14 @@ class TransferPace {
   static constexpr std::chrono::nanoseconds kMostOfCall = std::chrono::nanoseconds(kWindow) / 2;
 
   // Notes a call that took `took`, and moved `moved` of the `asked` bytes. One that moved them all
-  // counts as the bytes of a second at least, so that small files make nobody slow. True: a window
+  // counts at least as the bytes that kLeast moves in its time, of which a second counts. So small
+  // files make nobody slow, and nobody fast, either. True: a window
   // has ended with this call, and less than kLeast was moved in it.
   bool Note(uint64_t moved, uint64_t asked, std::chrono::nanoseconds took) {
     bytes_ += moved;
-    credit_ += moved == asked ? std::max(moved, kLeast) : moved;
+    const double seconds = std::min(1.0, std::chrono::duration<double>(took).count());
+    const auto of_time = static_cast<uint64_t>(std::ceil(static_cast<double>(kLeast) * seconds));
+    credit_ += moved == asked ? std::max(moved, of_time) : moved;
     time_ += std::min(took, kMostOfCall);
     if (time_ < kWindow) return false;
     slow_ = static_cast<double>(credit_) <

@@ -106,7 +106,7 @@ Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& 
 
 // Bytes that are not those of the file say nothing about this node's disk.
 void BulkService::NoteWritten(const Status& written) {
-  if (written.code() == Code::kCorruption || written.code() == Code::kNotFound) return;
+  if (written.code() == Code::kCorruption) return;
   if (written.ok() == refusal_.empty()) return;
   if (written.ok()) {
     refusal_.clear();
