@@ -32,6 +32,7 @@ void AddCounters(CLI::App& app, Action* chosen);
 void AddVerify(CLI::App& app, Action* chosen);
 void AddDump(CLI::App& app, Action* chosen);
 void AddExport(CLI::App& app, Action* chosen);
+void AddFollow(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
 void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   AddVerify(app, &chosen);
   AddDump(app, &chosen);
   AddExport(app, &chosen);
+  AddFollow(app, &chosen);
   AddExec(app, &chosen);
   AddAdopt(app, &chosen);
   AddPromote(app, &chosen);

@@ -29,11 +29,6 @@ using RegionFetch = std::function<Status(uint64_t offset, std::span<std::byte> o
 // overwritten each time.
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data);
 
-// What the node's page says of its owner.
-struct NodeMark {
-  uint64_t sealed = 0, installed = 0;  // epochs
-  uint64_t heartbeat = 0;
-};
 using MarkFetch = std::function<NodeMark()>;
 
 // As ReadImage with data. A copy does not count if a primary took the group meanwhile. kBusy also:

@@ -17,6 +17,12 @@ namespace {
 constexpr std::chrono::seconds kTimeout{10};
 constexpr std::chrono::milliseconds kWatchStep{20};
 
+// All 0: the node page cannot be read. Whoever needs it reports that.
+NodeMark AnyMark(NodeView& view) {
+  const Result<NodeMark> mark = view.Mark();
+  return mark.ok() ? *mark : NodeMark{};
+}
+
 // Implements NodeView over a function that fetches bytes.
 class BytesView : public NodeView {
  public:
@@ -45,6 +51,12 @@ class BytesView : public NodeView {
       if (now != before) return true;
     }
     return false;
+  }
+
+  Result<NodeMark> Mark() override {
+    HL_ASSIGN_OR_RETURN(const NodeState state, State(nullptr));
+    HL_ASSIGN_OR_RETURN(const uint64_t heartbeat, Heartbeat());
+    return NodeMark{state.sealed_epoch, state.installed.epoch, heartbeat};
   }
 
   Result<RegionImage> Snapshot() override { return Image(true); }
@@ -95,15 +107,7 @@ class BytesView : public NodeView {
     };
     if (!with_data) return ReadImage(fetch, region_size(), false);
     return ReadUntakenImage(
-        fetch, [this] { return Mark(); }, region_size());
-  }
-
-  // All 0: the node page cannot be read. Whoever needs it reports that.
-  NodeMark Mark() {
-    const Result<NodeState> state = State(nullptr);
-    const Result<uint64_t> heartbeat = Heartbeat();
-    if (!state.ok() || !heartbeat.ok()) return {};
-    return {state->sealed_epoch, state->installed.epoch, *heartbeat};
+        fetch, [this] { return AnyMark(*this); }, region_size());
   }
 
   // Only one copy of the state is rewritten at a time, so one of the two is always valid.

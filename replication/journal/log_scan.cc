@@ -7,10 +7,6 @@
 namespace hyperloop {
 namespace {
 
-bool Continues(const RecordHeader& header, const LogCursor& tail) {
-  return header.seq == tail.seq + 1 && header.epoch >= tail.epoch && header.prev_crc == tail.crc;
-}
-
 std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
   return "record " + std::to_string(tail.seq + 1) + " at region offset " +
          std::to_string(kJournalOffset + ring_offset) + " is missing or damaged";
@@ -99,6 +95,10 @@ Status Walk(std::span<const std::byte> image, const RegionInfo& info, uint64_t k
 }
 
 }  // namespace
+
+bool Continues(const RecordHeader& header, const LogCursor& tail) {
+  return header.seq == tail.seq + 1 && header.epoch >= tail.epoch && header.prev_crc == tail.crc;
+}
 
 Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked, const RecordVisitor& visitor) {

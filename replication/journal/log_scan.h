@@ -19,6 +19,9 @@ struct LogState {
   uint64_t records = 0;        // how many lie between head and tail, pads included
 };
 
+// Whether a valid record continues a log that ends at `tail` (layout/record.h says when).
+bool Continues(const RecordHeader& header, const LogCursor& tail);
+
 // Called for each record of the log in order; a non-ok status ends the walk and is returned.
 using RecordVisitor = std::function<Status(const RecordView& record, uint64_t ring_offset)>;
 

@@ -381,6 +381,24 @@ Result<uint64_t> FileStore::Read(const WholeFile& file, uint64_t offset,
   return got;
 }
 
+Status FileStore::Link(const WholeFile& file, const std::string& path) const {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  HL_ASSIGN_OR_RETURN(const bool finished, IsFinished(file));
+  const std::string entry = FinishedName(file);
+  if (!finished) return NotFound(PathOf(entry) + " is not there");
+  if (::linkat(fd_.get(), entry.c_str(), AT_FDCWD, path.c_str(), 0) == 0) return {};
+  const int error = errno;
+  const Status status = FromErrno(error, "link " + PathOf(entry) + " as " + path);
+  const bool refused = error == EXDEV || error == EPERM || error == EMLINK || error == EOPNOTSUPP;
+  return refused ? NotSupported(std::string(status.message())) : status;
+}
+
+bool FileStore::IsLink(const WholeFile& file, const struct stat& st) const {
+  struct stat own;
+  return ::fstatat(fd_.get(), FinishedName(file).c_str(), &own, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(own.st_mode) && own.st_dev == st.st_dev && own.st_ino == st.st_ino;
+}
+
 void FileStore::Uncache(const WholeFile& file) const {
   const UniqueFd fd(
       ::openat(fd_.get(), FinishedName(file).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));

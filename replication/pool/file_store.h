@@ -13,6 +13,8 @@
 // safe.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,6 +84,12 @@ class FileStore {
   // cannot read these bytes. Other errors, such as that of a process without a free descriptor, say
   // nothing of the file.
   Result<uint64_t> Read(const WholeFile& file, uint64_t offset, std::span<std::byte> out) const;
+  // Gives a finished file a second name, `path`, which must not exist. kNotFound: there is no such
+  // finished file. kNotSupported: the file system, or its rules about other users' files, does not
+  // allow that; then it has to be copied.
+  Status Link(const WholeFile& file, const std::string& path) const;
+  // Whether what `st` describes is a finished file of the store, under another name.
+  bool IsLink(const WholeFile& file, const struct stat& st) const;
   // Makes the next Read of a finished file read the disk, whatever the page cache holds.
   void Uncache(const WholeFile& file) const;
   // Sets a finished file aside. Its bytes stay, and the call returns their path. Durable when it

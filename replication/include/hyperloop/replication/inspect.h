@@ -100,6 +100,12 @@ class RegionImage {
   uint64_t size_ = 0;
 };
 
+// What the node's page says of its owner.
+struct NodeMark {
+  uint64_t sealed = 0, installed = 0;  // epochs
+  uint64_t heartbeat = 0;
+};
+
 // A view of one node. Each call reads anew. Not thread safe.
 class NodeView {
  public:
@@ -115,6 +121,7 @@ class NodeView {
   virtual Status Read(uint64_t offset, std::span<std::byte> out) = 0;
   // The word that a living primary moves every 100 ms.
   virtual Result<uint64_t> Heartbeat() = 0;
+  virtual Result<NodeMark> Mark() = 0;
   // Whether the heartbeat moved within `watch`. False at once if the owner closed in order. An
   // owner that waits for a silent replica moves it once a second only.
   virtual Result<bool> OwnerLives(

@@ -1,0 +1,106 @@
+// The directory is that of a RocksDB of this process, which appends to it as a follower does.
+#include "hyperloop/plugin/reader.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+class ReaderTest : public testing::Test {
+ protected:
+  ReaderTest() {
+    std::string pattern = testing::TempDir() + "/hyperloop-reader-XXXXXX";
+    base_ = mkdtemp(pattern.data());
+    options_.create_if_missing = true;
+    rocksdb::DB* db = nullptr;
+    EXPECT_OK(rocksdb::DB::Open(options_, base_ + "/db", &db));
+    writer_.reset(db);
+  }
+  ~ReaderTest() override {
+    writer_.reset();
+    std::filesystem::remove_all(base_);
+  }
+  // Returns the token of the write.
+  uint64_t Put(const std::string& key, const std::string& value) {
+    EXPECT_OK(writer_->Put({}, key, value));
+    EXPECT_OK(writer_->FlushWAL(false));
+    return writer_->GetLatestSequenceNumber();
+  }
+  static std::string Get(rocksdb::DB* db, const std::string& key) {
+    std::string value;
+    const rocksdb::Status status = db->Get({}, key, &value);
+    return status.ok() ? value : status.ToString();
+  }
+  std::unique_ptr<Reader> Open() {
+    std::unique_ptr<Reader> reader;
+    EXPECT_OK(Reader::Open(options_, base_ + "/db", base_ + "/scratch", &reader));
+    return reader;
+  }
+
+  std::string base_;
+  rocksdb::Options options_;
+  std::unique_ptr<rocksdb::DB> writer_;
+};
+
+constexpr std::chrono::seconds kLong{120};
+
+// A value that was read from the log, and a newer one that reaches the reader in a table.
+TEST_F(ReaderTest, NeverAnswersWithAnOlderValueThanItsToken) {
+  Put("key", "0");
+  const std::unique_ptr<Reader> reader = Open();
+  for (int i = 1; i <= 60; ++i) {
+    const uint64_t token = Put("key", std::to_string(i));
+    if (i % 3 == 1) ASSERT_OK(writer_->Flush({}));
+    if (i % 7 == 3) ASSERT_OK(writer_->CompactRange({}, nullptr, nullptr));
+    ASSERT_OK(reader->WaitFor(token, kLong));
+    EXPECT_EQ(Get(reader->view()->db(), "key"), std::to_string(i));
+  }
+}
+
+TEST_F(ReaderTest, AViewOutlivesTheNextOne) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  const auto before = reader->view();
+  ASSERT_OK(writer_->Flush({}));
+  ASSERT_OK(reader->WaitFor(Put("key", "2"), kLong));
+  EXPECT_NE(reader->view(), before);
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
+  EXPECT_EQ(Get(before->db(), "key"), "1");
+}
+
+TEST_F(ReaderTest, SaysThatItDoesNotHaveAWriteYet) {
+  const uint64_t token = Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  EXPECT_TRUE(reader->WaitFor(token + 1, std::chrono::milliseconds(0)).IsTimedOut());
+}
+
+TEST_F(ReaderTest, AFamilyThatIsNotOpenHoldsUpNothing) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  rocksdb::ColumnFamilyHandle* family = nullptr;
+  ASSERT_OK(writer_->CreateColumnFamily({}, "late", &family));
+  ASSERT_OK(writer_->Put({}, family, "a", "b"));
+  ASSERT_OK(writer_->Flush({}, family));
+  ASSERT_OK(writer_->DestroyColumnFamilyHandle(family));
+  ASSERT_OK(reader->WaitFor(Put("key", "2"), kLong));
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
+}
+
+TEST_F(ReaderTest, AfterAnErrorTheViewStays) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  std::filesystem::rename(base_ + "/db/CURRENT", base_ + "/CURRENT");
+  EXPECT_FALSE(reader->CatchUp().ok());
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "1");
+  std::filesystem::rename(base_ + "/CURRENT", base_ + "/db/CURRENT");
+  ASSERT_OK(reader->WaitFor(Put("key", "2"), kLong));
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
+}
+
+}  // namespace
+}  // namespace hyperloop

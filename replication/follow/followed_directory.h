@@ -1,0 +1,100 @@
+// FollowedDirectory: an ordinary database directory that grows as a group is written. Stock RocksDB
+// opens it: as a secondary, or read-only.
+//
+// The names of a state appear in the order in which RocksDB would have made them: whole files, then
+// logs, then MANIFESTs, then CURRENT. So a reader that looks between two of them sees a consistent
+// database. A whole file is a hard link of the replica's where the file system allows it, else a
+// copy. A file that the group does not list any more keeps its name for `retain`, because a reader
+// may be about to open it.
+//
+// Nothing here is made durable: after a restart, or a power failure, each file is compared with the
+// group before it is shown again. Symbolic links are never followed. Not thread safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "files/file_table.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
+#include "hyperloop/replication/whole_file.h"
+#include "layout/region_layout.h"
+#include "pool/file_store.h"
+
+namespace hyperloop {
+
+class FollowedDirectory {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // What a directory shows, which never changes: a group, and a branch of its history.
+  struct Origin {
+    std::string group;  // uuid text
+    uint64_t branch_epoch = 0;
+    std::string branch_owner;  // as NodeStatus's
+    friend bool operator==(const Origin&, const Origin&) = default;
+  };
+
+  // Makes `path`, if it is absent, and takes it for itself until destruction. kAlreadyExists: it
+  // holds something else. kInvalidArgument: it shows another group or another branch. kBusy:
+  // another process follows there.
+  static Result<std::unique_ptr<FollowedDirectory>> Open(const std::string& path,
+                                                         const Origin& origin,
+                                                         std::chrono::milliseconds retain);
+
+  struct State {
+    std::span<const std::byte> image;  // as of one record
+    const RegionInfo& info;
+    const FileTable& table;  // of `image`
+    const FileStore* store;  // the replica's whole files; null: it has none
+  };
+  // Shows a state that is not older than the ones before. A whole file that the replica does not
+  // have yet is named, and then only whole files are shown: the rest follows with a later call.
+  // After an error what was shown is still consistent, and the call may be repeated.
+  Result<std::optional<std::string>> Show(const State& state, Time now);
+
+  const Origin& origin() const { return origin_; }
+
+ private:
+  struct Shown {
+    Lane lane = Lane::kLog;
+    FileId id = 0;          // in the log lane
+    uint64_t size = 0;      // how many bytes of it are there
+    uint64_t checksum = 0;  // of a whole file
+  };
+
+  FollowedDirectory(std::string path, Origin origin, UniqueFd lock,
+                    std::chrono::milliseconds retain)
+      : path_(std::move(path)),
+        origin_(std::move(origin)),
+        lock_(std::move(lock)),
+        retain_(retain) {}
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
+  std::string Temporary() const { return PathOf(".hyperloop-follower.tmp"); }
+  // Takes over the names that an earlier process left and the group does not list any more.
+  Status RetireLeftOver(const FileTable& table, Time now);
+  Result<bool> ShowWhole(const State& state, const FileInfo& file);
+  Result<bool> IsThere(const State& state, const FileInfo& file) const;
+  Status ShowLog(const State& state, const FileInfo& file);
+  // How many bytes of a log-lane file an earlier process left, if they are the group's.
+  Result<uint64_t> Present(const State& state, const FileInfo& file) const;
+  Status Append(const State& state, const FileInfo& file, uint64_t from, const std::string& path,
+                int flags) const;
+  Status Retire(const FileTable& table, Time now);
+
+  const std::string path_;
+  const Origin origin_;
+  const UniqueFd lock_;
+  const std::chrono::milliseconds retain_;
+  bool compared_ = false;  // with what an earlier process left
+  std::map<std::string, Shown> shown_;
+  std::map<std::string, Time> retired_;  // since when
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,230 @@
+#include "follow/followed_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "support/must.h"
+#include "support/status_matchers.h"
+#include "testing/lane_bench.h"
+
+namespace hyperloop {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class FollowedDirectoryTest : public testing::Test {
+ protected:
+  FollowedDirectoryTest() : bench(MemoryGroup::Mode::kImmediate, 1) {
+    std::string pattern = testing::TempDir() + "/hyperloop-follow-XXXXXX";
+    base = mkdtemp(pattern.data());
+    EXPECT_OK(MakeDurableDirectory(base + "/files"));
+    store = Must(FileStore::Open(GroupDirectory(base + "/files", bench.region.info.group)));
+  }
+  ~FollowedDirectoryTest() override { fs::remove_all(base); }
+
+  std::unique_ptr<FollowedDirectory> Open(uint64_t branch = 0) {
+    return Must(FollowedDirectory::Open(base + "/to", {"group-1", branch, ""}, seconds(60)));
+  }
+  // Shows what the primary has written so far. The name of a file that is missing.
+  Result<std::optional<std::string>> Show(FollowedDirectory& directory) {
+    image = bench.region.bytes;
+    EXPECT_OK(Redo(image, bench.region.info));
+    const FileTable table = Must(FileTable::Load(image, bench.region.info));
+    return directory.Show({image, bench.region.info, table, store.get()}, now);
+  }
+  void Write(const std::string& name, const std::string& bytes) {
+    auto file = bench.lane->Lookup(name);
+    if (!file.ok()) file = bench.lane->Create(name);
+    EXPECT_OK(bench.lane->Await(Must(bench.lane->Append(Must(std::move(file)), bytes))));
+  }
+  WholeFile List(const std::string& name, const std::string& bytes) {
+    FileChecksum checksum;
+    checksum.Add(bytes);
+    const WholeFile file{name, bytes.size(), checksum.value()};
+    EXPECT_OK(bench.lane->ListFile(file));
+    return file;
+  }
+  void Arrive(const WholeFile& file, const std::string& bytes) {
+    EXPECT_OK(store->Write(file, 0, std::as_bytes(std::span(bytes))));
+  }
+  // "-": there is no such file.
+  std::string Read(const std::string& name) const {
+    std::ifstream file(base + "/to/" + name, std::ios::binary);
+    if (!file) return "-";
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  ino_t InodeOf(const std::string& name) const {
+    struct stat st = {};
+    EXPECT_EQ(stat((base + "/to/" + name).c_str(), &st), 0);
+    return st.st_ino;
+  }
+
+  std::string base;
+  LaneBench bench;
+  std::unique_ptr<FileStore> store;
+  std::vector<std::byte> image;
+  FollowedDirectory::Time now{};
+};
+
+TEST_F(FollowedDirectoryTest, AppendsWhatTheGroupAppends) {
+  const auto directory = Open();
+  Write("000004.log", "one ");
+  Write("MANIFEST-000001", "edits");
+  Write("CURRENT", "MANIFEST-000001\n");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("000004.log"), "one ");
+  const ino_t log = InodeOf("000004.log");
+  Write("000004.log", "two");
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "one two");
+  EXPECT_EQ(InodeOf("000004.log"), log) << "a reader would look at the old file for ever";
+}
+
+TEST_F(FollowedDirectoryTest, ShowsNoManifestBeforeTheTablesThatItMayName) {
+  const auto directory = Open();
+  Write("MANIFEST-000001", "edits");
+  Write("CURRENT", "MANIFEST-000001\n");
+  const WholeFile table = List("000007.sst", "table");
+  EXPECT_EQ(Must(Show(*directory)), "000007.sst");
+  EXPECT_EQ(Read("CURRENT"), "-");
+  EXPECT_EQ(Read("MANIFEST-000001"), "-");
+  Arrive(table, "table");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
+  EXPECT_EQ(Read("000007.sst"), "table");
+  struct stat st = {};
+  ASSERT_EQ(stat((base + "/to/000007.sst").c_str(), &st), 0);
+  EXPECT_EQ(st.st_nlink, 2u) << "the host stores it twice";
+}
+
+TEST_F(FollowedDirectoryTest, WhatRocksDbMakesItselfHoldsUpNothing) {
+  const auto directory = Open();
+  List("OPTIONS-000005", "options");
+  Write("CURRENT", "MANIFEST-000001\n");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
+}
+
+TEST_F(FollowedDirectoryTest, ARenamedCurrentIsReplacedAtOnce) {
+  const auto directory = Open();
+  Write("CURRENT", "MANIFEST-000001\n");
+  EXPECT_OK(Show(*directory));
+  Write("000009.dbtmp", "MANIFEST-000008\n");
+  ASSERT_OK(bench.lane->Rename("000009.dbtmp", "CURRENT"));
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000008\n");
+}
+
+TEST_F(FollowedDirectoryTest, ALogThatRocksDbCutsIsReplaced) {
+  const auto directory = Open();
+  Write("000004.log", "whole torn");
+  EXPECT_OK(Show(*directory));
+  ASSERT_OK(bench.lane->Truncate(Must(bench.lane->Lookup("000004.log")), 5));
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "whole");
+}
+
+TEST_F(FollowedDirectoryTest, ARemovedFileKeepsItsNameForAWhile) {
+  const auto directory = Open();
+  Arrive(List("000007.sst", "table"), "table");
+  Write("000004.log", "log");
+  EXPECT_OK(Show(*directory));
+  ASSERT_OK(bench.lane->Remove("000007.sst"));
+  ASSERT_OK(bench.lane->Remove("000004.log"));
+  now += seconds(59);
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000007.sst"), "table");
+  now += seconds(60);
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000007.sst"), "-");
+  EXPECT_EQ(Read("000004.log"), "-");
+}
+
+TEST_F(FollowedDirectoryTest, ALogThatLeftTheRegionKeepsItsBytes) {
+  const auto directory = Open();
+  Write("000004.log", "whole");
+  EXPECT_OK(Show(*directory));
+  const FileId id = Must(bench.lane->Lookup("000004.log"));
+  ASSERT_OK(bench.lane->Retire(id, Must(bench.lane->Describe(id))));
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("000004.log"), "whole");
+}
+
+TEST_F(FollowedDirectoryTest, ALogThatLeftBeforeItWasShownWholeComesFromTheReplica) {
+  const auto directory = Open();
+  Write("000004.log", "wh");
+  EXPECT_OK(Show(*directory));
+  Write("000004.log", "ole");
+  const FileId id = Must(bench.lane->Lookup("000004.log"));
+  const WholeFile whole = Must(bench.lane->Describe(id));
+  Arrive(whole, "whole");
+  ASSERT_OK(bench.lane->Retire(id, whole));
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("000004.log"), "whole");
+}
+
+// What a power failure leaves: a length that is right and bytes that are not.
+TEST_F(FollowedDirectoryTest, AfterARestartEachFileIsCompared) {
+  auto directory = Open();
+  Write("000004.log", "sound");
+  Write("000005.log", "sound");
+  Arrive(List("000007.sst", "table"), "table");
+  EXPECT_OK(Show(*directory));
+  const ino_t sound = InodeOf("000004.log");
+  directory.reset();
+  std::ofstream(base + "/to/000005.log") << std::string(5, '\0');
+  fs::remove(base + "/to/000007.sst");
+  std::ofstream(base + "/to/000007.sst") << std::string(5, '\0');
+  std::ofstream(base + "/to/000003.log") << "of a log that was removed meanwhile";
+  std::ofstream(base + "/to/LOG") << "a reader's notes";
+  Write("000004.log", " and more");
+  directory = Open();
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "sound and more");
+  EXPECT_EQ(InodeOf("000004.log"), sound);
+  EXPECT_EQ(Read("000005.log"), "sound");
+  EXPECT_EQ(Read("000007.sst"), "table");
+  now += seconds(61);
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000003.log"), "-");
+  EXPECT_EQ(Read("LOG"), "a reader's notes");
+}
+
+TEST_F(FollowedDirectoryTest, ASymbolicLinkIsReplacedAndNeverFollowed) {
+  const auto directory = Open();
+  std::ofstream(base + "/elsewhere") << "so";
+  fs::create_symlink(base + "/elsewhere", base + "/to/000004.log");
+  Write("000004.log", "sound");
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "sound");
+  EXPECT_EQ(fs::file_size(base + "/elsewhere"), 2u);
+}
+
+TEST_F(FollowedDirectoryTest, RefusesADirectoryThatHoldsSomethingElse) {
+  fs::create_directory(base + "/to");
+  std::ofstream(base + "/to/CURRENT") << "MANIFEST-000001\n";
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+              StatusIs(Code::kAlreadyExists, HasSubstr("name a new or empty directory")));
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
+  EXPECT_EQ(Read("hyperloop-follower"), "-");
+}
+
+TEST_F(FollowedDirectoryTest, RefusesAnotherBranchAndASecondFollower) {
+  auto directory = Open(0);
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+              StatusIs(Code::kBusy));
+  directory.reset();
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 7, "o"}, seconds(60)).status(),
+              StatusIs(Code::kInvalidArgument, HasSubstr("name another directory")));
+}
+
+}  // namespace
+}  // namespace hyperloop
