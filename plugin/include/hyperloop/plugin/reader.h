@@ -3,8 +3,9 @@
 //
 // A RocksDB secondary that has read a flush from the MANIFEST may go on to answer from its older
 // memtables, although its sequence number is right (RocksDB issues 14444 and 15051, mended in
-// 2026). So a Reader opens a second handle whenever the MANIFEST has grown, and after any error, and puts
-// it in the place of the first. The live log, which a new handle replays, is shortest just then.
+// 2026). So a Reader opens a second handle whenever the MANIFEST has grown, and after any error,
+// and puts it in the place of the first. The live log, which a new handle replays, is shortest just
+// then.
 //
 //   std::unique_ptr<hyperloop::Reader> reader;
 //   Status status = hyperloop::Reader::Open(options, "/srv/followed", "/srv/scratch", &reader);
