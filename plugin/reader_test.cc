@@ -55,8 +55,12 @@ TEST_F(ReaderTest, NeverAnswersWithAnOlderValueThanItsToken) {
   const std::unique_ptr<Reader> reader = Open();
   for (int i = 1; i <= 60; ++i) {
     const uint64_t token = Put("key", std::to_string(i));
-    if (i % 3 == 1) ASSERT_OK(writer_->Flush({}));
-    if (i % 7 == 3) ASSERT_OK(writer_->CompactRange({}, nullptr, nullptr));
+    if (i % 3 == 1) {
+      ASSERT_OK(writer_->Flush({}));
+    }
+    if (i % 7 == 3) {
+      ASSERT_OK(writer_->CompactRange({}, nullptr, nullptr));
+    }
     ASSERT_OK(reader->WaitFor(token, kLong));
     EXPECT_EQ(Get(reader->view()->db(), "key"), std::to_string(i));
   }

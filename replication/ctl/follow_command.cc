@@ -115,7 +115,7 @@ std::string TextOf(const Following& following, LogFollower::Progress progress) {
                              : "waits for a primary that takes the group";
   if (following.missing().has_value())
     return Text("waits for ", *following.missing(), ", which the replica does not hold yet");
-  if (!following.shown()) return "waits until what the replica holds is known to be acknowledged";
+  if (!following.shown()) return {};  // until the next heartbeat
   return Text("follows epoch ", following.log().epoch());
 }
 
@@ -123,7 +123,7 @@ std::string TextOf(const Following& following, LogFollower::Progress progress) {
 class Teller {
  public:
   void Say(const std::string& text) {
-    if (text == said_) return;
+    if (text.empty() || text == said_) return;
     std::printf("%s  %s\n", TimeNow().c_str(), Printable(text, 4096).c_str());
     std::fflush(stdout);
     said_ = text;

@@ -44,13 +44,14 @@ Result<LogFollower::Progress> LogFollower::ReadAnew(const NodeMark& mark) {
   info_ = info;
   shown_ = mark;
   at_ = log.tail;
-  acked_ = check.acked;
+  acked_ = std::max(check.acked, mark.acked);
   unacknowledged_ = at_.seq - std::min(at_.seq, acked_);
   return Progress::kReadAnew;
 }
 
 Result<LogFollower::Progress> LogFollower::Append(const NodeMark& mark) {
-  HL_ASSIGN_OR_RETURN(const Records records, ReadRecords());
+  HL_ASSIGN_OR_RETURN(Records records, ReadRecords());
+  records.acked = std::max(records.acked, mark.acked);
   HL_ASSIGN_OR_RETURN(const NodeMark after, mark_());
   if (!SameEpoch(mark, after)) return Progress::kAwaitsPrimary;
   // The head has passed records that are not in the ring any more.

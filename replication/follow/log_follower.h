@@ -1,9 +1,10 @@
 // LogFollower: a private copy of a replica's region that grows with its log, up to the last record
 // that is known to be acknowledged.
 //
-// A record is known to be acknowledged when the head has passed it or a later record says so. So a
-// follower shows nothing that a takeover could take back, and each state that it shows is a prefix
-// of the log (memtables are made from exactly such bytes: HyperLoop §5.1).
+// A record is known to be acknowledged when the head has passed it, or a later record says so, or
+// the primary says so beside its heartbeat. So a follower shows nothing that a takeover could take
+// back, and each state that it shows is a prefix of the log (memtables are made from exactly such
+// bytes: HyperLoop §5.1).
 //
 // It reads by the caller's functions only, which may be RDMA READs of a replica whose process is
 // stopped. A new epoch may change the region without records, so then everything is read anew; the

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -55,8 +56,11 @@ class BytesView : public NodeView {
 
   Result<NodeMark> Mark() override {
     HL_ASSIGN_OR_RETURN(const NodeState state, State(nullptr));
-    HL_ASSIGN_OR_RETURN(const uint64_t heartbeat, Heartbeat());
-    return NodeMark{state.sealed_epoch, state.installed.epoch, heartbeat};
+    std::array<uint64_t, 2> words{};
+    static_assert(kOwnerAckedOffset == kHeartbeatOffset + sizeof(words[0]));
+    HL_RETURN_IF_ERROR(FetchPage(kHeartbeatOffset, std::as_writable_bytes(std::span(words))));
+    return NodeMark{state.sealed_epoch, state.installed.epoch, words[0],
+                    OwnerAcked(words[1], state.installed.epoch)};
   }
 
   Result<RegionImage> Snapshot() override { return Image(true); }

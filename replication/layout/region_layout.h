@@ -344,6 +344,18 @@ inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
 inline constexpr uint64_t kHeartbeatOffset = 8192;
 // The owner may write these bytes, which begin with the heartbeat word.
 inline constexpr uint64_t kOwnerBytes = 4096;
+// 8 B, which the primary writes together with the heartbeat word, so that a reader of an idle group
+// learns of the last record, too: up to which record everything is acknowledged. It has the low 16
+// bits of the owner's epoch, and below them 48 bits of the record's seq. A seal clears it. 0: the
+// owner does not say.
+inline constexpr uint64_t kOwnerAckedOffset = kHeartbeatOffset + 8;
+constexpr uint64_t MakeOwnerAcked(uint64_t epoch, uint64_t seq) {
+  return epoch << 48 | (seq & 0xffff'ffff'ffff);
+}
+// The seq that the word states; 0 also: it is of another epoch's owner.
+constexpr uint64_t OwnerAcked(uint64_t word, uint64_t epoch) {
+  return word >> 48 == (epoch & 0xffff) ? word & 0xffff'ffff'ffff : 0;
+}
 inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 

@@ -1,6 +1,7 @@
 #include "primary/heartbeat.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
@@ -72,8 +73,11 @@ Status Heartbeat::StartLocked(Member& member) {
     member.beaten = !started.ok();
     return started;
   }
+  const std::array<uint64_t, 2> words{word_, acked_.load(std::memory_order_relaxed)};
+  static_assert(kOwnerAckedOffset == kHeartbeatOffset + sizeof(words[0]));
+  const auto fit = std::min<uint64_t>(sizeof(words), target.word.size);
   const Status started =
-      target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
+      target.access->StartWrite(target.word, 0, std::as_bytes(std::span(words)).first(fit));
   member.beaten = member.beaten || started.ok();
   return started;
 }

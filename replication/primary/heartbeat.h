@@ -44,6 +44,8 @@ class Heartbeat {
   void SetTargets(std::vector<Target> targets);
   // What the members are told of damaged files, for people (ReadOwnerDamage); empty at first.
   void SetDamage(std::string_view text);
+  // What the members are told from the next beat on (MakeOwnerAcked); 0 at first.
+  void SetAcked(uint64_t word) { acked_.store(word, std::memory_order_relaxed); }
   // Whether a target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // The name of the first such target; empty while lost() is false.
@@ -72,6 +74,7 @@ class Heartbeat {
   std::string lost_name_;        // guarded by members_mutex_
   OwnerDamage damage_{};         // guarded by members_mutex_
   std::atomic<bool> lost_{false};
+  std::atomic<uint64_t> acked_{0};
   std::atomic<bool> ending_{false};
   uint64_t word_ = 0;  // used by thread_ only
   // These two use the members above, and thread_ uses teller_.

@@ -148,6 +148,21 @@ TEST(Heartbeat, MembersAreToldOfDamageBesideTheWord) {
   EXPECT_NE(member.end.word(0), 0u);
 }
 
+// So that a reader of an idle group learns of its last record, too.
+TEST(Heartbeat, MembersAreToldWhatIsAcknowledged) {
+  BeatingMember member(true);
+  const auto acked = [&] {
+    return std::atomic_ref(member.end.word(kOwnerAckedOffset - kHeartbeatOffset))
+        .load(std::memory_order_relaxed);
+  };
+  Heartbeat::Target target = member.target();
+  target.word.size = kOwnerBytes;
+  Heartbeat heartbeat({target}, -1);
+  heartbeat.SetAcked(MakeOwnerAcked(70000, 12));
+  EXPECT_TRUE(test::Eventually([&] { return OwnerAcked(acked(), 70000) == 12; }));
+  EXPECT_EQ(OwnerAcked(acked(), 70001), 0u) << "another epoch's owner says nothing";
+}
+
 TEST(Heartbeat, BeatsGoOnWhileTheDamageChanges) {
   BeatingMember member(true);
   const auto word = [&] {

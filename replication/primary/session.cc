@@ -204,6 +204,7 @@ std::chrono::milliseconds Session::Tick() {
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return kIdleTick;
   }
+  heartbeat_->SetAcked(MakeOwnerAcked(epoch(), LaneCounters::Get(lane_->counters().acked_seq)));
   // If something was appended since the last tick, the next one comes soon, so that the last record
   // gets executed.
   const bool moved = !seq->has_value() || std::exchange(ticked_seq_, **seq) != **seq;

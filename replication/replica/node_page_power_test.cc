@@ -2,6 +2,7 @@
 // state or the new one, and once Save has returned it is the new one.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
 
@@ -133,6 +134,18 @@ TEST(NodePagePowerTest, AFailedSaveLeavesTheFormerStateInForce) {
     p.ExpectLeft(epoch, epoch, "saved");
     if (testing::Test::HasFatalFailure()) FAIL() << epoch;
   }
+}
+
+// A former owner's word of its group must not be taken for the next one's.
+TEST(NodePage, ASealTakesAwayWhatTheFormerOwnerSaidOfAcknowledgedRecords) {
+  PowerPage p;
+  NodePageStore store(p.page(), p.media);
+  const uint64_t said = MakeOwnerAcked(1, 5000);
+  std::memcpy(p.page().data() + kOwnerAckedOffset, &said, sizeof(said));
+  store.SetOwnerName("the next one");
+  uint64_t left = 1;
+  std::memcpy(&left, p.page().data() + kOwnerAckedOffset, sizeof(left));
+  EXPECT_EQ(left, 0u);
 }
 
 }  // namespace

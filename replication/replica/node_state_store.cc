@@ -27,6 +27,8 @@ Status NodePageStore::Save(NodeState* state) {
 }
 
 void NodePageStore::SetOwnerName(std::string_view name) {
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(page_.data() + kOwnerAckedOffset))
+      .store(0, std::memory_order_relaxed);
   const PageRange range = WriteOwnerName(page_, name);
   media_.Persist(page_.data() + range.offset, range.size).IgnoreError();
 }

@@ -21,7 +21,8 @@ class NodeStateStore {
   virtual Result<NodeState> Load() const = 0;
   // The state is durable on return. On failure the former state stays valid.
   virtual Status Save(NodeState* state) = 0;
-  // The sealed owner's name. It is for messages only, and no checksum covers it.
+  // The sealed owner's name. It is for messages only, and no checksum covers it. Setting it takes
+  // away what the former owner said of acknowledged records.
   virtual std::string owner_name() const = 0;
   virtual void SetOwnerName(std::string_view name) = 0;
   // Why the absent replicas are absent (layout/absences.h), in the same way.

@@ -104,6 +104,9 @@ class RegionImage {
 struct NodeMark {
   uint64_t sealed = 0, installed = 0;  // epochs
   uint64_t heartbeat = 0;
+  // Up to this record everything is acknowledged, as the installed epoch's owner said with its last
+  // heartbeat; 0: it does not say.
+  uint64_t acked = 0;
 };
 
 // A view of one node. Each call reads anew. Not thread safe.
