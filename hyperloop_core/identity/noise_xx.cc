@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace hyperloop::identity {
 namespace {
@@ -15,23 +16,11 @@ namespace {
 // 32 bytes, so that it is the first hash as it is.
 constexpr std::string_view kProtocolName = "Noise_XX_25519_ChaChaPoly_SHA256";
 static_assert(kProtocolName.size() == crypto_hash_sha256_BYTES);
-static_assert(kTagBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
-static_assert(kKeyBytes == crypto_aead_chacha20poly1305_ietf_KEYBYTES);
+static_assert(kKeyBytes == AeadKey::extent);
 static_assert(kKeyBytes == crypto_scalarmult_BYTES && kKeyBytes == crypto_scalarmult_SCALARBYTES);
 static_assert(crypto_auth_hmacsha256_KEYBYTES == crypto_hash_sha256_BYTES);
 
 const unsigned char* Raw(const std::byte* at) { return reinterpret_cast<const unsigned char*>(at); }
-unsigned char* Raw(std::byte* at) { return reinterpret_cast<unsigned char*>(at); }
-
-// 4 bytes of zeros, then the number of the message, little-endian.
-struct Nonce {
-  explicit Nonce(uint64_t number) {
-    number = htole64(number);
-    std::memcpy(bytes.data() + 4, &number, sizeof number);
-  }
-  std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> bytes{};
-};
-static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == 12);
 
 // HKDF with two outputs; `first` may be `chaining_key`.
 void Derive(const NoiseXx::Hash& chaining_key, std::span<const unsigned char> input,
@@ -64,34 +53,52 @@ PublicKey PublicKeyOf(const SecretKey& secret) {
 
 // --- CipherState
 
-CipherState::~CipherState() { sodium_memzero(key_.data(), key_.size()); }
+void CipherState::Use(Cipher cipher, std::unique_ptr<Aead> aead) {
+  cipher_ = cipher;
+  aead_ = std::move(aead);
+}
 
 void CipherState::SetKey(const unsigned char* key) {
-  std::memcpy(key_.data(), key, key_.size());
+  if (aead_ == nullptr) aead_ = MakeSodiumAead(cipher_);
+  aead_->SetKey(AeadKey(key, AeadKey::extent));
   next_ = 0;
   has_key_ = true;
 }
 
 void CipherState::Encrypt(std::span<const std::byte> data, std::span<const std::byte> plain,
                           std::vector<std::byte>* out) {
-  if (!has_key_) std::abort();  // nothing goes out under a key that all know
+  if (!has_key_ || next_ == UINT64_MAX) std::abort();  // nothing goes out that all can read
   const size_t at = out->size();
   out->resize(at + plain.size() + kTagBytes);
-  crypto_aead_chacha20poly1305_ietf_encrypt(Raw(out->data() + at), nullptr, Raw(plain.data()),
-                                            plain.size(), Raw(data.data()), data.size(), nullptr,
-                                            Nonce(next_++).bytes.data(), key_.data());
+  aead_->Seal(NonceOf(next_), data, plain, out->data() + at);
+  Advance();
 }
 
 bool CipherState::Decrypt(std::span<const std::byte> data, std::span<const std::byte> sealed,
                           std::vector<std::byte>* out) {
-  if (sealed.size() < kTagBytes) return false;
+  if (sealed.size() < kTagBytes || next_ == UINT64_MAX) return false;
   out->resize(sealed.size() - kTagBytes);
-  if (crypto_aead_chacha20poly1305_ietf_decrypt(
-          Raw(out->data()), nullptr, nullptr, Raw(sealed.data()), sealed.size(), Raw(data.data()),
-          data.size(), Nonce(next_).bytes.data(), key_.data()) != 0)
-    return false;
-  ++next_;
+  if (!aead_->Open(NonceOf(next_), data, sealed, out->data())) return false;
+  Advance();
   return true;
+}
+
+// 4 bytes of zeros, then the number, in the byte order that Noise has for the cipher.
+AeadNonce CipherState::NonceOf(uint64_t number) const {
+  number = cipher_ == Cipher::kAes256Gcm ? htobe64(number) : htole64(number);
+  AeadNonce nonce{};
+  std::memcpy(nonce.data() + 4, &number, sizeof number);
+  return nonce;
+}
+
+// Where the key has served long enough, the next one is Noise's Rekey of it.
+void CipherState::Advance() {
+  if (++next_ % kMessagesOfAesKey != 0 || cipher_ != Cipher::kAes256Gcm) return;
+  constexpr std::array<std::byte, kKeyBytes> kZeros{};
+  std::array<std::byte, kKeyBytes + kTagBytes> sealed;
+  aead_->Seal(NonceOf(UINT64_MAX), {}, kZeros, sealed.data());
+  aead_->SetKey(AeadKey(Raw(sealed.data()), AeadKey::extent));
+  sodium_memzero(sealed.data(), sealed.size());
 }
 
 // --- NoiseXx

@@ -1,12 +1,15 @@
-// The handshake against published test vectors.
+// The handshake against published test vectors, and the keys after it.
 #include "identity/noise_xx.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::identity {
@@ -173,6 +176,77 @@ TEST(NoiseXxKeys, AnotherPrologueIsAnotherHandshake) {
   ASSERT_OK(responder.Read(first));
   ASSERT_OK(responder.Write({}, &second));
   EXPECT_THAT(initiator.Read(second), StatusIs(Code::kCorruption));
+}
+
+// Two ends of a connection, after the handshake, and who has the first key besides them.
+struct KeyedEnds {
+  KeyedEnds(Cipher of, const Ciphers& ciphers) : cipher(of), watcher(ciphers.make(of)) {
+    constexpr std::array<unsigned char, kKeyBytes> kFirst = {7};
+    for (CipherState* const each : {&sends, &receives}) {
+      each->Use(cipher, ciphers.make(cipher));
+      each->SetKey(kFirst.data());
+    }
+    watcher->SetKey(kFirst);
+  }
+  // False: one of these messages did not arrive.
+  bool Exchange(uint64_t count) {
+    for (; count != 0; --count, ++messages) {
+      Bytes opened;
+      sealed.clear();
+      sends.Encrypt({}, kPlain, &sealed);
+      if (!receives.Decrypt({}, sealed, &opened) || opened != kPlain) return false;
+    }
+    return true;
+  }
+  AeadNonce NonceOf(uint64_t number) const {
+    AeadNonce nonce{};
+    for (size_t i = 0; i < 8; ++i)
+      nonce[cipher == Cipher::kAes256Gcm ? 11 - i : 4 + i] =
+          static_cast<unsigned char>(number >> (8 * i));
+    return nonce;
+  }
+  // Whether the last message is sealed with the watcher's key.
+  bool WatcherReads() {
+    Bytes opened(kPlain.size());
+    return watcher->Open(NonceOf(messages - 1), {}, sealed, opened.data());
+  }
+  // Noise's Rekey.
+  void WatcherTakesNextKey() {
+    Bytes key(kKeyBytes + kTagBytes);
+    watcher->Seal(NonceOf(UINT64_MAX), {}, Bytes(kKeyBytes), key.data());
+    watcher->SetKey(AeadKey(reinterpret_cast<const unsigned char*>(key.data()), kKeyBytes));
+  }
+
+  const Bytes kPlain = FromHex("0123");
+  const Cipher cipher;
+  CipherState sends, receives;
+  const std::unique_ptr<Aead> watcher;
+  uint64_t messages = 0;
+  Bytes sealed;  // the last one
+};
+
+TEST(CipherStateTest, AKeyOfAesIsReplacedWhereItsBoundIs) {
+  if (!OpenSslCiphers().aes_256_gcm) GTEST_SKIP() << "no AES-256-GCM here";
+  KeyedEnds ends(Cipher::kAes256Gcm, OpenSslCiphers());
+  for (int keys = 0; keys < 3; ++keys) {
+    ASSERT_TRUE(ends.Exchange(1));
+    EXPECT_TRUE(ends.WatcherReads());
+    ASSERT_TRUE(ends.Exchange(kMessagesOfAesKey - 1));
+    EXPECT_TRUE(ends.WatcherReads()) << "replaced too early";
+    ASSERT_TRUE(ends.Exchange(1));
+    EXPECT_FALSE(ends.WatcherReads()) << "not replaced after " << ends.messages << " messages";
+    ends.WatcherTakesNextKey();
+    EXPECT_TRUE(ends.WatcherReads());
+    ASSERT_TRUE(ends.Exchange(kMessagesOfAesKey - 1));
+    ends.WatcherTakesNextKey();
+  }
+}
+
+// As releases do that know no other cipher.
+TEST(CipherStateTest, AKeyOfChaChaStays) {
+  KeyedEnds ends(Cipher::kChaCha20Poly1305, Ciphers{});
+  ASSERT_TRUE(ends.Exchange(kMessagesOfAesKey + 1));
+  EXPECT_TRUE(ends.WatcherReads());
 }
 
 }  // namespace

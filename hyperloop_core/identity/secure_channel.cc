@@ -36,6 +36,9 @@ constexpr uint8_t kVersion = 1;
 // The answer to message 3, sealed: a Verdict and its reason.
 enum Verdict : uint8_t { kWelcome = 0, kRefused = 1 };
 constexpr size_t kMaxReason = 400;
+// What an end offers, bitwise: the last byte behind its name, which the name's zero keeps free.
+constexpr std::byte kOffersAes256Gcm{1};
+constexpr size_t kMaxAesBody = 1 << 20;
 // The longest message of an introduction, in bytes.
 constexpr size_t kMaxIntroduction = sizeof(Preface) + kMaxReason + 2 * kTagBytes;
 static_assert(kMaxIntroduction >= sizeof(Preface) + kMessage2Bytes + kNameBytes);
@@ -62,6 +65,12 @@ std::string NameIn(std::span<const std::byte> payload) {
   return IsName(name) ? name : std::string();
 }
 
+// The cipher that both ends choose.
+Cipher Choose(std::byte one, std::byte other) {
+  return (one & other & kOffersAes256Gcm) != std::byte{0} ? Cipher::kAes256Gcm
+                                                          : Cipher::kChaCha20Poly1305;
+}
+
 }  // namespace
 
 class SecureChannel::Impl {
@@ -73,6 +82,7 @@ class SecureChannel::Impl {
 
   bool open_ = false;
   Peer peer_;
+  std::optional<Cipher> cipher_;
   FrameReader reader_{kMaxIntroduction};
   Bytes output_;
 
@@ -88,13 +98,16 @@ class SecureChannel::Impl {
   Status TakeVerdict(std::span<const std::byte> body);
   Status Say(std::span<const std::byte> before);
   Status Judge(const std::string& claimed, std::string* tell);
+  std::byte Offer() const;
+  void MakeKeys(const Bytes& payload);
   void Open();
 
   const SecureChannelOptions options_;
   std::optional<NoiseXx> noise_;  // until the keys are made
   CipherState send_, receive_;
-  int taken_ = 0;  // messages of the introduction
-  Peer proved_;    // becomes peer_ when open
+  int taken_ = 0;                              // messages of the introduction
+  Peer proved_;                                // becomes peer_ when open
+  Cipher chosen_ = Cipher::kChaCha20Poly1305;  // becomes cipher_ then
   Status failure_;
   Bytes plain_;  // of the last frame
 };
@@ -102,6 +115,8 @@ class SecureChannel::Impl {
 SecureChannel::Impl::Impl(SecureChannelOptions options) : options_(std::move(options)) {
   if (options_.purpose.empty() || options_.purpose.size() > kMaxPurpose)
     failure_ = InvalidArgument("the purpose of a channel has 1 to 64 characters");
+  if (options_.ciphers.aes_256_gcm && options_.max_body > kMaxAesBody)
+    failure_ = InvalidArgument("AES-256-GCM seals frames of at most 1 MiB");
   if (!failure_.ok()) return;
   if (!options_.dialer) return;  // costs nothing until somebody speaks
   StartHandshake();
@@ -137,6 +152,7 @@ Status SecureChannel::Impl::Say(std::span<const std::byte> before) {
     if (taken_ == 1) {  // not in the first message, which is not encrypted
       payload = BytesOf(options_.ring->name());
       payload.resize(kNameBytes);
+      payload.back() = Offer();
     }
     HL_RETURN_IF_ERROR(noise_->Write(payload, &message));
   }
@@ -243,8 +259,7 @@ Status SecureChannel::Impl::TakeSecond(std::span<const std::byte> body) {
   // This end judges the other before it tells its own identity.
   HL_RETURN_IF_ERROR(Judge(NameIn(payload), &ignored));
   HL_RETURN_IF_ERROR(Say({}));
-  noise_->Split(&send_, &receive_);
-  noise_.reset();
+  MakeKeys(payload);
   return {};
 }
 
@@ -254,8 +269,7 @@ Status SecureChannel::Impl::TakeThird(std::span<const std::byte> body) {
   HL_ASSIGN_OR_RETURN(const Bytes payload, noise_->Read(body));
   std::string tell;
   const Status judged = Judge(NameIn(payload), &tell);
-  noise_->Split(&send_, &receive_);
-  noise_.reset();
+  MakeKeys(payload);
   Bytes verdict = {static_cast<std::byte>(judged.ok() ? kWelcome : kRefused)};
   const Bytes reason = BytesOf(tell.substr(0, kMaxReason));
   verdict.insert(verdict.end(), reason.begin(), reason.end());
@@ -316,8 +330,22 @@ Status SecureChannel::Impl::Judge(const std::string& claimed, std::string* tell)
   return {};
 }
 
+std::byte SecureChannel::Impl::Offer() const {
+  return options_.ciphers.aes_256_gcm ? kOffersAes256Gcm : std::byte{0};
+}
+
+// Ends the handshake. `payload`: of the other end's last message of it, with the other end's offer.
+void SecureChannel::Impl::MakeKeys(const Bytes& payload) {
+  chosen_ = Choose(Offer(), payload.back());
+  for (CipherState* const state : {&send_, &receive_})
+    state->Use(chosen_, options_.ciphers.make(chosen_));
+  noise_->Split(&send_, &receive_);
+  noise_.reset();
+}
+
 void SecureChannel::Impl::Open() {
   open_ = true;
+  if (options_.ring != nullptr) cipher_ = chosen_;
   peer_ = proved_;
   reader_.set_max_body(options_.max_body + (options_.ring != nullptr ? kTagBytes : 0));
 }
@@ -330,6 +358,7 @@ SecureChannel::~SecureChannel() = default;
 
 bool SecureChannel::open() const { return impl_->open_; }
 const Peer& SecureChannel::peer() const { return impl_->peer_; }
+std::optional<Cipher> SecureChannel::cipher() const { return impl_->cipher_; }
 void SecureChannel::Append(std::span<const std::byte> bytes) { impl_->reader_.Append(bytes); }
 
 Result<std::optional<std::span<const std::byte>>> SecureChannel::Next() { return impl_->Next(); }

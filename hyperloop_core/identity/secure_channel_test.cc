@@ -11,6 +11,7 @@
 
 #include "common/frame_reader.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "identity/noise_xx.h"
 #include "support/status_matchers.h"
 
@@ -79,7 +80,15 @@ struct Ends {
   Bytes all;                // everything that passed
 };
 
-class SecureChannelTest : public testing::Test {
+// What the two ends have.
+struct Sealing {
+  const char* name;
+  Ciphers (*dialer)();
+  Ciphers (*acceptor)();
+};
+Ciphers Sodium() { return {}; }
+
+class SecureChannelTest : public testing::TestWithParam<Sealing> {
  protected:
   SecureChannelTest() {
     std::string pattern = fs::temp_directory_path() / "hyperloop-channel-XXXXXX";
@@ -117,10 +126,15 @@ class SecureChannelTest : public testing::Test {
             .purpose = kPurpose,
             .ring = alpha_,
             .peer_roles = kRoleLink,
-            .peer_names = {"beta"}};
+            .peer_names = {"beta"},
+            .ciphers = GetParam().dialer()};
   }
   SecureChannelOptions Accepts() const {
-    return {.purpose = kPurpose, .ring = beta_, .peer_roles = kRoleLink, .peer_names = {}};
+    return {.purpose = kPurpose,
+            .ring = beta_,
+            .peer_roles = kRoleLink,
+            .peer_names = {},
+            .ciphers = GetParam().acceptor()};
   }
 
   std::string root_;
@@ -128,7 +142,80 @@ class SecureChannelTest : public testing::Test {
   std::unique_ptr<Ends> ends_;
 };
 
-TEST_F(SecureChannelTest, BothEndsKnowWhoTheOtherIs) {
+// Frames pass wherever a cipher was chosen, so all tests of this suite run with each.
+INSTANTIATE_TEST_SUITE_P(Sealed, SecureChannelTest,
+                         testing::Values(Sealing{"BySodium", Sodium, Sodium},
+                                         Sealing{"BySodiumAndOpenSsl", Sodium, OpenSslCiphers},
+                                         Sealing{"ByOpenSsl", OpenSslCiphers, OpenSslCiphers}),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST_P(SecureChannelTest, AesSealsWhereBothEndsHaveIt) {
+  const bool both = GetParam().dialer().aes_256_gcm && GetParam().acceptor().aes_256_gcm;
+  const Cipher expected = both ? Cipher::kAes256Gcm : Cipher::kChaCha20Poly1305;
+  EXPECT_EQ(ends_->dialer.cipher(), expected);
+  EXPECT_EQ(ends_->acceptor.cipher(), expected);
+  Ends reversed(Dials(), Accepts());
+  EXPECT_EQ(reversed.dialer.cipher(), std::nullopt) << "before it is open";
+}
+
+// An offer lies in the last byte of the second and of the third message, before the tag.
+TEST_P(SecureChannelTest, AnOfferThatSomebodyTakesOutEndsTheIntroduction) {
+  for (const size_t numbers : {0b010u, 0b100u, 0b110u}) {
+    Ends ends(Dials(), Accepts());
+    ends.Introduce([numbers](size_t number, Bytes* message) {
+      if ((numbers >> number & 1) != 0) *(message->rbegin() + kTagBytes) ^= std::byte{1};
+    });
+    EXPECT_FALSE(ends.dialer.open() || ends.acceptor.open());
+    EXPECT_TRUE(ends.dialed.code() == Code::kCorruption ||
+                ends.accepted.code() == Code::kCorruption);
+  }
+}
+
+// A release that knows no offers fills up its name with zeros. One to come may offer more.
+TEST_P(SecureChannelTest, AnEndWithoutOrWithUnknownOffersIsUnderstood) {
+  for (const std::byte offer : {std::byte{0}, std::byte{0xfe}, std::byte{0xff}}) {
+    SecureChannel acceptor(Accepts());
+    NoiseXx noise(/*initiator=*/true,
+                  BytesOf(std::string("hyperloop secure channel 1: ") + kPurpose),
+                  alpha_->key_pair());
+    Bytes first = SecureChannel(Dials()).TakeOutput();
+    first.resize(first.size() - kMessage1Bytes);
+    ASSERT_OK(noise.Write({}, &first));
+    acceptor.Append(first);
+    ASSERT_EQ(NextBody(acceptor), "nothing");
+    const Bytes second = acceptor.TakeOutput();
+    ASSERT_OK(noise.Read(std::span(second).last(kMessage2Bytes + kNameBytes)));
+    Bytes payload = BytesOf("alpha"), third, frame;
+    payload.resize(kNameBytes);
+    payload.back() = offer;
+    ASSERT_OK(noise.Write(payload, &third));
+    AppendFrame(third, &frame);
+    acceptor.Append(frame);
+    ASSERT_EQ(NextBody(acceptor), "nothing");
+    ASSERT_TRUE(acceptor.open());
+    const Cipher expected = GetParam().acceptor().aes_256_gcm && offer == std::byte{0xff}
+                                ? Cipher::kAes256Gcm
+                                : Cipher::kChaCha20Poly1305;
+    EXPECT_EQ(acceptor.cipher(), expected);
+    CipherState send, receive;
+    for (CipherState* const each : {&send, &receive})
+      each->Use(expected, OpenSslCiphers().make(expected));
+    noise.Split(&send, &receive);
+    const Bytes sealed = acceptor.TakeOutput();
+    Bytes verdict;
+    EXPECT_TRUE(receive.Decrypt({}, std::span(sealed).subspan(kLengthBytes), &verdict));
+    EXPECT_EQ(verdict, Bytes(1));
+  }
+}
+
+TEST_P(SecureChannelTest, FramesTooLongForAesAreNotPromised) {
+  SecureChannelOptions dials = Dials();
+  dials.max_body = (1 << 20) + 1;
+  const Status status = SecureChannel(dials).Next().status();
+  EXPECT_EQ(status.ok(), !dials.ciphers.aes_256_gcm) << status.ToString();
+}
+
+TEST_P(SecureChannelTest, BothEndsKnowWhoTheOtherIs) {
   EXPECT_EQ(ends_->dialer.peer().name(), "beta");
   EXPECT_EQ(ends_->acceptor.peer().name(), "alpha");
   EXPECT_TRUE(ends_->acceptor.peer().Is("alpha", kRoleLink));
@@ -137,7 +224,7 @@ TEST_F(SecureChannelTest, BothEndsKnowWhoTheOtherIs) {
 }
 
 // The name by which this end knows the key counts, not what the other end calls itself.
-TEST_F(SecureChannelTest, AKeyMayHaveSeveralNames) {
+TEST_P(SecureChannelTest, AKeyMayHaveSeveralNames) {
   LetTrust("alpha", *beta_, kRoleLink, "beta2");
   LetTrust("alpha", *beta_, kRoleReplica, "beta3");
   SecureChannelOptions dials = Dials();
@@ -152,7 +239,7 @@ TEST_F(SecureChannelTest, AKeyMayHaveSeveralNames) {
   EXPECT_THAT(other_role.dialed, StatusIs(Code::kPermissionDenied));
 }
 
-TEST_F(SecureChannelTest, FramesArriveBothWays) {
+TEST_P(SecureChannelTest, FramesArriveBothWays) {
   ends_->acceptor.Append(ends_->Seal("one"));
   ends_->acceptor.Append(ends_->Seal("two"));
   ends_->acceptor.Append(ends_->Seal(""));
@@ -166,7 +253,7 @@ TEST_F(SecureChannelTest, FramesArriveBothWays) {
   EXPECT_EQ(NextBody(ends_->dialer), "three");
 }
 
-TEST_F(SecureChannelTest, FramesAreBounded) {
+TEST_P(SecureChannelTest, FramesAreBounded) {
   const SecureChannelOptions options = Dials();
   const std::string longest(options.max_body, 'x');
   const Bytes frame = ends_->Seal(longest);
@@ -182,7 +269,7 @@ TEST_F(SecureChannelTest, FramesAreBounded) {
   EXPECT_EQ(NextBody(stranger), "refused");
 }
 
-TEST_F(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
+TEST_P(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
   SecureChannel dialer(Dials()), acceptor(Accepts());
   while (!dialer.open() || !acceptor.open()) {
     for (auto [from, to] : {std::pair(&dialer, &acceptor), std::pair(&acceptor, &dialer)}) {
@@ -201,7 +288,7 @@ TEST_F(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
   EXPECT_EQ(NextBody(acceptor), "slowly");
 }
 
-TEST_F(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
+TEST_P(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
   const std::string_view secret = "a secret of sixteen bytes and more";
   const Bytes first = ends_->Seal(secret), second = ends_->Seal(secret);
   EXPECT_FALSE(Contains(first, BytesOf(secret.substr(0, 8))));
@@ -219,7 +306,7 @@ TEST_F(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
 }
 
 // Each byte of each message of the introduction, and each of them missing.
-TEST_F(SecureChannelTest, AChangedIntroductionIsRefusedWhereverItIsChanged) {
+TEST_P(SecureChannelTest, AChangedIntroductionIsRefusedWhereverItIsChanged) {
   constexpr size_t kMessages = 4;
   for (size_t number = 0; number < kMessages; ++number) {
     size_t size = 1;
@@ -246,7 +333,7 @@ TEST_F(SecureChannelTest, AChangedIntroductionIsRefusedWhereverItIsChanged) {
   }
 }
 
-TEST_F(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
+TEST_P(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
   const size_t size = ends_->Seal("payload").size();
   for (size_t at = 0; at < size; ++at) {
     Ends ends(Dials(), Accepts());
@@ -265,7 +352,7 @@ TEST_F(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
   }
 }
 
-TEST_F(SecureChannelTest, ARepeatedFrameIsRefused) {
+TEST_P(SecureChannelTest, ARepeatedFrameIsRefused) {
   const Bytes frame = ends_->Seal("pay once");
   ends_->acceptor.Append(frame);
   ends_->acceptor.Append(frame);
@@ -273,19 +360,19 @@ TEST_F(SecureChannelTest, ARepeatedFrameIsRefused) {
   EXPECT_EQ(NextBody(ends_->acceptor), "refused");
 }
 
-TEST_F(SecureChannelTest, ALeftOutOrMovedFrameIsRefused) {
+TEST_P(SecureChannelTest, ALeftOutOrMovedFrameIsRefused) {
   const Bytes first = ends_->Seal("first"), second = ends_->Seal("second");
   ends_->acceptor.Append(second);
   ends_->acceptor.Append(first);
   EXPECT_EQ(NextBody(ends_->acceptor), "refused");
 }
 
-TEST_F(SecureChannelTest, AFrameThrownBackIsRefused) {
+TEST_P(SecureChannelTest, AFrameThrownBackIsRefused) {
   ends_->dialer.Append(ends_->Seal("mirror"));
   EXPECT_EQ(NextBody(ends_->dialer), "refused");
 }
 
-TEST_F(SecureChannelTest, AFrameOfAnotherConnectionIsRefused) {
+TEST_P(SecureChannelTest, AFrameOfAnotherConnectionIsRefused) {
   Ends other(Dials(), Accepts());
   other.Introduce();
   ends_->acceptor.Append(other.Seal("from elsewhere"));
@@ -293,7 +380,7 @@ TEST_F(SecureChannelTest, AFrameOfAnotherConnectionIsRefused) {
 }
 
 // A recorded introduction does not open another connection, at either end.
-TEST_F(SecureChannelTest, ARepeatedIntroductionIsRefused) {
+TEST_P(SecureChannelTest, ARepeatedIntroductionIsRefused) {
   SecureChannel dialer(Dials()), acceptor(Accepts());
   Bytes from_dialer = dialer.TakeOutput();
   acceptor.Append(from_dialer);
@@ -317,7 +404,7 @@ TEST_F(SecureChannelTest, ARepeatedIntroductionIsRefused) {
 }
 
 // A dial to a port of this machine that nobody listens at may be given that very port to dial from.
-TEST_F(SecureChannelTest, AConnectionToItselfIsRefused) {
+TEST_P(SecureChannelTest, AConnectionToItselfIsRefused) {
   for (const bool keyed : {true, false}) {
     SecureChannelOptions options = Dials();
     if (!keyed) options.ring = nullptr;
@@ -329,7 +416,7 @@ TEST_F(SecureChannelTest, AConnectionToItselfIsRefused) {
 }
 
 // The host itself is a peer like others: it must be trusted, and be whom the dialer expects.
-TEST_F(SecureChannelTest, TheOwnKeyIsTrustedOnlyIfItIsListed) {
+TEST_P(SecureChannelTest, TheOwnKeyIsTrustedOnlyIfItIsListed) {
   SecureChannelOptions dials = Dials(), accepts = Accepts();
   accepts.ring = alpha_;
   Ends own(dials, accepts);
@@ -345,7 +432,7 @@ TEST_F(SecureChannelTest, TheOwnKeyIsTrustedOnlyIfItIsListed) {
   EXPECT_TRUE(listed.open());
 }
 
-TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
+TEST_P(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   const auto gamma = MakeHost("gamma");
   SecureChannelOptions accepts = Accepts();
   accepts.ring = gamma;
@@ -375,7 +462,7 @@ TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
 }
 
 // One trusted host cannot pose as another.
-TEST_F(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
+TEST_P(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
   const auto gamma = MakeHost("gamma");
   LetTrust("alpha", *gamma, kRoleLink);
   SecureChannelOptions accepts = Accepts();
@@ -387,7 +474,7 @@ TEST_F(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
   EXPECT_FALSE(ends.acceptor.open());
 }
 
-TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
+TEST_P(SecureChannelTest, AMissingRoleIsRefused) {
   SecureChannelOptions accepts = Accepts();
   accepts.peer_roles = kRolePrimary | kRoleReplica;
   Ends dialer_lacks(Dials(), accepts);
@@ -406,7 +493,7 @@ TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
   }
 }
 
-TEST_F(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
+TEST_P(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
   for (const bool dialer_keyed : {true, false}) {
     SecureChannelOptions dials = Dials(), accepts = Accepts();
     (dialer_keyed ? accepts : dials).ring = nullptr;
@@ -419,7 +506,7 @@ TEST_F(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
   }
 }
 
-TEST_F(SecureChannelTest, WithoutKeysFramesArePlain) {
+TEST_P(SecureChannelTest, WithoutKeysFramesArePlain) {
   SecureChannelOptions dials = Dials(), accepts = Accepts();
   dials.ring = accepts.ring = nullptr;
   Ends ends(dials, accepts);
@@ -433,7 +520,7 @@ TEST_F(SecureChannelTest, WithoutKeysFramesArePlain) {
   EXPECT_EQ(NextBody(ends.acceptor), "for all to see");
 }
 
-TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
+TEST_P(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
   for (const bool keyed : {true, false}) {
     SecureChannelOptions dials = Dials(), accepts = Accepts();
     accepts.purpose = "hyperloop test 2";
@@ -454,7 +541,7 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
 }
 
 // What the other end says of itself and of this end reaches logs and terminals.
-TEST_F(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
+TEST_P(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
   const auto expect_clean = [](const Status& status, const std::string& part) {
     EXPECT_THAT(status.message(), HasSubstr(part));
     EXPECT_TRUE(std::all_of(status.message().begin(), status.message().end(), [](char ch) {
@@ -497,7 +584,7 @@ TEST_F(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
   expect_clean(acceptor.Next().status(), "it says that it is me. If so");
 }
 
-TEST_F(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {
+TEST_P(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {
   const std::string next = Dir("next");
   ASSERT_OK(MakeIdentity(next, "alpha"));
   fs::rename(next + "/identity", Dir("alpha") + "/identity");

@@ -1,8 +1,8 @@
 // The introduction of two hosts: the texts of keys directories, streams of any content to either
 // end of a SecureChannel, and a pair of ends whose bytes are changed, cut, repeated and sent back
 // on the way. Rules: no call hangs or reads beyond its input; an end of a keyed channel opens only
-// for the peer that it trusts; the bytes arrive as they were sent, in order and without omissions,
-// or there is an error.
+// for the peer that it trusts, and with the best cipher that both have; the bytes arrive as they
+// were sent, in order and without omissions, or there is an error.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "fuzz/fuzz.h"
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "identity/keys_directory.h"
 
@@ -53,7 +54,13 @@ const Hosts& TheHosts() {
   return hosts;
 }
 
-identity::SecureChannelOptions OptionsOf(bool dialer, bool keyed) {
+// What an end has besides libsodium.
+identity::Ciphers CiphersOf(bool openssl) {
+  static const identity::Ciphers ciphers = identity::OpenSslCiphers();
+  return openssl ? ciphers : identity::Ciphers{};
+}
+
+identity::SecureChannelOptions OptionsOf(bool dialer, bool keyed, bool openssl) {
   identity::SecureChannelOptions options;
   options.dialer = dialer;
   options.purpose = "fuzz 1";
@@ -61,6 +68,7 @@ identity::SecureChannelOptions OptionsOf(bool dialer, bool keyed) {
   options.peer_roles = identity::kRoleLink;
   if (dialer && keyed) options.peer_names = {"b"};
   options.max_body = kMaxBody;
+  options.ciphers = CiphersOf(openssl);
   return options;
 }
 
@@ -87,7 +95,7 @@ void ParseIdentityText(std::string_view text) {
 // Feeds arbitrary bytes, in pieces.
 void ReadStream(Reader& in) {
   const uint8_t how = in.U8();
-  SecureChannel channel(OptionsOf((how & 1) != 0, (how & 2) != 0));
+  SecureChannel channel(OptionsOf((how & 1) != 0, (how & 2) != 0, (how & 4) != 0));
   while (!in.done()) {
     channel.Append(std::as_bytes(in.Bytes(1u + in.U8())));
     for (;;) {
@@ -106,7 +114,13 @@ void ReadStream(Reader& in) {
 // Both ends and an attacker between them.
 class Pair {
  public:
-  explicit Pair(Reader& in) : in_(in) {
+  // `openssl`: of the dialer (1) and the acceptor (2).
+  Pair(Reader& in, uint8_t openssl)
+      : in_(in),
+        cipher_((openssl & 3) == 3 && CiphersOf(true).aes_256_gcm
+                    ? identity::Cipher::kAes256Gcm
+                    : identity::Cipher::kChaCha20Poly1305),
+        ends_{End(true, (openssl & 1) != 0), End(false, (openssl & 2) != 0)} {
     for (End& end : ends_) Say(end);
   }
   void Run() {
@@ -116,7 +130,7 @@ class Pair {
 
  private:
   struct End {
-    explicit End(bool dials) : dialer(dials), channel(OptionsOf(dials, true)) {}
+    End(bool dials, bool openssl) : dialer(dials), channel(OptionsOf(dials, true, openssl)) {}
     const bool dialer;
     SecureChannel channel;
     std::deque<std::byte> way;     // to the other end
@@ -142,8 +156,10 @@ class Pair {
     for (;;) {
       const auto frame = to.channel.Next();
       Say(to);
-      if (to.channel.open())
+      if (to.channel.open()) {
         HL_FUZZ_CHECK(to.channel.peer().name() == (to.dialer ? "b" : "a"), "opened for another");
+        HL_FUZZ_CHECK(to.channel.cipher() == cipher_, "opened with another cipher");
+      }
       to.failed = !frame.ok();
       if (to.failed || !frame->has_value()) return;
       HL_FUZZ_CHECK(
@@ -187,11 +203,25 @@ class Pair {
   }
 
   Reader& in_;
-  End ends_[2] = {End(true), End(false)};
+  const identity::Cipher cipher_;  // that both have to choose
+  End ends_[2];
 };
 
 std::string_view TextOf(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Both ends introduce themselves and send, after which the attacker acts.
+Input PairSeed(unsigned tamper, unsigned openssl) {
+  Writer out;
+  out.U8(kPair).U8(openssl);
+  for (const unsigned end : {0u, 1u, 0u, 1u}) out.U8(end).U16(5000);
+  for (const unsigned length : {1u, 100u, 0u}) {
+    out.U8(4).U16(length).U8(5).U16(length);
+    if (tamper != 0) out.U8(tamper).U16(3).U8(1);
+    out.U8(0).U16(5000).U8(1).U16(5000);
+  }
+  return out.Finish();
 }
 
 std::vector<Input> Seeds() {
@@ -204,8 +234,8 @@ std::vector<Input> Seeds() {
   seeds.push_back(Writer().U8(kIdentity).Bytes(own.data(), own.size()).Finish());
   for (const unsigned how : {0u, 1u, 2u, 3u}) {
     // What the other end would begin with.
-    SecureChannel dialer(OptionsOf(true, (how & 2) != 0)),
-        acceptor(OptionsOf(false, (how & 2) != 0));
+    SecureChannel dialer(OptionsOf(true, (how & 2) != 0, true)),
+        acceptor(OptionsOf(false, (how & 2) != 0, true));
     Bytes bytes = dialer.TakeOutput();
     if ((how & 1) != 0) {
       acceptor.Append(bytes);
@@ -213,24 +243,15 @@ std::vector<Input> Seeds() {
       bytes = acceptor.TakeOutput();
     }
     Writer out;
-    out.U8(kStream).U8(how);
+    out.U8(kStream).U8(how | 4);
     for (size_t at = 0; at < bytes.size(); at += 50) {
       const size_t n = std::min<size_t>(50, bytes.size() - at);
       out.U8(static_cast<unsigned>(n - 1)).Bytes(bytes.data() + at, n);
     }
     seeds.push_back(out.Finish());
   }
-  for (const unsigned tamper : {0u, 6u, 8u, 10u}) {
-    Writer out;
-    out.U8(kPair);
-    for (const unsigned end : {0u, 1u, 0u, 1u}) out.U8(end).U16(5000);
-    for (const unsigned length : {1u, 100u, 0u}) {
-      out.U8(4).U16(length).U8(5).U16(length);
-      if (tamper != 0) out.U8(tamper).U16(3).U8(1);
-      out.U8(0).U16(5000).U8(1).U16(5000);
-    }
-    seeds.push_back(out.Finish());
-  }
+  for (const unsigned tamper : {0u, 6u, 8u, 10u})
+    for (const unsigned openssl : {0u, 1u, 3u}) seeds.push_back(PairSeed(tamper, openssl));
   return seeds;
 }
 
@@ -246,7 +267,7 @@ const FuzzTarget kFuzzTarget("channel", Seeds, [](Reader& in) {
       ReadStream(in);
       break;
     default:
-      Pair(in).Run();
+      Pair(in, in.U8()).Run();
   }
 });
 

@@ -16,6 +16,12 @@
 // The preface is magic, version, end, keyed, purpose; all of it is bound into the handshake. The
 // names that the ends tell are for messages only: who a peer is, is what `trusted` calls its key.
 // A sealed frame is one message of Noise, though it may be longer than Noise's 65535 bytes.
+//
+// The handshake's own cipher is ChaCha20-Poly1305. That of what follows it, from the answer to the
+// third message on, is AES-256-GCM if both ends offer it, else ChaCha20-Poly1305: each end makes
+// this choice from both offers. An offer lies behind the end's name, in what the handshake has
+// encrypted and authenticated by then, so nobody between the ends can change it or leave it out.
+// Releases that know no offers send and ignore a zero there, and get ChaCha20-Poly1305.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +32,7 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/identity/ciphers.h"
 #include "hyperloop/identity/keys.h"
 
 namespace hyperloop::identity {
@@ -40,7 +47,8 @@ struct SecureChannelOptions {
   Roles peer_roles = kEveryRole;
   // The peer must have all of these names, with one of the roles each; usually set by a dialer.
   std::vector<std::string> peer_names{};
-  size_t max_body = 64 << 10;  // of a frame, either way
+  size_t max_body = 64 << 10;  // of a frame, either way; at most 1 MiB with AES-256-GCM
+  Ciphers ciphers{};
 };
 
 class SecureChannel {
@@ -56,6 +64,8 @@ class SecureChannel {
   bool open() const;
   // Who the other end has proved to be: before open, and without keys, nobody.
   const Peer& peer() const;
+  // What seals the frames; nothing before open, and without keys.
+  std::optional<Cipher> cipher() const;
 
   // Bytes from the other end. Next then gives the bodies of the frames in them (after the
   // introduction), valid until the next call; nothing: more bytes are needed. After an error every
