@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
@@ -38,6 +39,7 @@ struct LinkWorld {
     LinkOptions options;
     options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
     options.keys = std::move(a);
+    options.ciphers = identity::OpenSslCiphers();
     if (!b_address.empty()) options.peers = {*ParseLinkPeer("b=" + b_address)};
     loop = Must(EngineLoop::Create(&engine, {}));
     server = Must(LinkServer::Create(options, &engine, log));

@@ -25,6 +25,7 @@
 
 #include "fuzz/driven_connection.h"
 #include "fuzz/fuzz.h"
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
 #include "support/keys.h"
@@ -104,10 +105,10 @@ std::string SourceOf(Who who, unsigned number) {
 class Driven : public DrivenConnection {
  public:
   Driven(UniqueFd socket, Who who, std::string source, bool dialer, Ring ring)
-      : DrivenConnection(
-            std::move(socket),
-            std::make_unique<identity::SecureChannel>(LinkChannel(dialer, std::move(ring))),
-            kMaxPacketBytes, Understand),
+      : DrivenConnection(std::move(socket),
+                         std::make_unique<identity::SecureChannel>(
+                             LinkChannel(dialer, std::move(ring), identity::OpenSslCiphers())),
+                         kMaxPacketBytes, Understand),
         who_(who),
         source_(std::move(source)) {}
   Who who() const { return who_; }
@@ -150,6 +151,7 @@ class Links {
     LinkOptions options;
     options.listen = Must(ParseLinkAddress("127.0.0.1:0", /*any_port=*/true));
     if (keyed()) options.keys = TheKeys().server;
+    options.ciphers = identity::OpenSslCiphers();
     UniqueFd listener;
     if ((mode_ & kDialing) != 0) options.peers = {Must(ParseLinkPeer(Listen(&listener)))};
     server_ = Must(LinkServer::Create(options, &engine_, nullptr));

@@ -74,8 +74,12 @@ void DaemonMetrics::AddHosts(Page* page) {
 }
 
 void DaemonMetrics::AddLinks(Page* page) const {
-  for (const auto& [peer, up] : links_->LinksUp())
+  for (const auto& [peer, up, cipher] : links_->LinkStates()) {
     page->Add("hyperloop_rnicd_link_up", up ? 1 : 0, {{"peer", peer}});
+    if (!up) continue;
+    const auto sealed = cipher.has_value() ? identity::CipherName(*cipher) : "none";
+    page->Add("hyperloop_rnicd_link_cipher_info", 1, {{"peer", peer}, {"cipher", sealed}});
+  }
   const LinkServer::Totals all = links_->totals();
   page->Add("hyperloop_rnicd_link_frames_sent_total", all.frames_sent);
   page->Add("hyperloop_rnicd_link_frames_received_total", all.frames_received);

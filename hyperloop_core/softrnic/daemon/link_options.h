@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/identity/ciphers.h"
 #include "hyperloop/identity/keys.h"
 
 namespace hyperloop::softrnic {
@@ -50,6 +51,7 @@ struct LinkOptions {
   std::optional<LinkAddress> listen;
   std::vector<LinkPeer> peers;
   std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
+  identity::Ciphers ciphers;
 
   bool any() const { return listen.has_value() || !peers.empty(); }
 };

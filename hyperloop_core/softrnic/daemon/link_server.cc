@@ -119,7 +119,10 @@ void LinkServer::WakeThread() { SignalEvent(wake_.get()); }
 LinkServer::Totals LinkServer::totals() const {
   Totals totals;
   totals.configured = neighbours_.size();
-  for (const auto& neighbour : neighbours_) totals.up += neighbour->up.load() ? 1 : 0;
+  for (const LinkState& link : LinkStates()) {
+    if (link.up) ++totals.up;
+    if (link.cipher == identity::Cipher::kAes256Gcm) ++totals.aes_256_gcm;
+  }
   totals.frames_sent = counters_.frames_sent.load();
   totals.frames_received = counters_.frames_received.load();
   totals.bytes_sent = counters_.bytes_sent.load();
@@ -132,10 +135,10 @@ LinkServer::Totals LinkServer::totals() const {
   return totals;
 }
 
-std::vector<std::pair<std::string, bool>> LinkServer::LinksUp() const {
-  std::vector<std::pair<std::string, bool>> links;
+std::vector<LinkServer::LinkState> LinkServer::LinkStates() const {
+  std::vector<LinkState> links;
   for (const auto& neighbour : neighbours_)
-    links.emplace_back(neighbour->name, neighbour->up.load());
+    links.push_back({neighbour->name, neighbour->up.load(), neighbour->cipher.load()});
   return links;
 }
 
@@ -147,6 +150,7 @@ std::string LinkServer::CounterText() const {
   };
   line("links_configured", now.configured);
   line("links_up", now.up);
+  line("links_aes_256_gcm", now.aes_256_gcm);
   line("link_frames_sent", now.frames_sent);
   line("link_frames_received", now.frames_received);
   line("link_bytes_sent", now.bytes_sent);

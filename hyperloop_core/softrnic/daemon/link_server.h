@@ -69,13 +69,18 @@ class LinkServer final : public LinkPort {
 
   // What all links together have done. Any thread may call these three.
   struct Totals {
-    uint64_t configured = 0, up = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0,
-             bytes_received = 0, connects = 0, reconnects = 0, refused = 0, claims_refused = 0,
-             answer_bytes = 0;
+    uint64_t configured = 0, up = 0, aes_256_gcm = 0, frames_sent = 0, frames_received = 0,
+             bytes_sent = 0, bytes_received = 0, connects = 0, reconnects = 0, refused = 0,
+             claims_refused = 0, answer_bytes = 0;
   };
   Totals totals() const;
-  // The names of a neighbour's hosts, and whether the link to it is up, for each neighbour.
-  std::vector<std::pair<std::string, bool>> LinksUp() const;
+  // For each neighbour the names of its hosts, and the link to it.
+  struct LinkState {
+    std::string peer;
+    bool up = false;
+    std::optional<identity::Cipher> cipher;  // nothing: it is not up, or has no keys
+  };
+  std::vector<LinkState> LinkStates() const;
   // Totals as lines "name value\n".
   std::string CounterText() const;
 
@@ -97,6 +102,7 @@ class LinkServer final : public LinkPort {
     std::vector<std::string> hosts;
     std::string name;  // names of its hosts, for the log
     std::atomic<bool> up{false};
+    std::atomic<std::optional<identity::Cipher>> cipher{};  // nothing: not up, or without keys
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
     std::atomic<bool> wants_room{false};
     uint64_t connection = 0;  // its serial number; 0: none

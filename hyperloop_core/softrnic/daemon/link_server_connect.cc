@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "hyperloop/core/text.h"
 #include "softrnic/daemon/link_connection.h"
 
 namespace hyperloop::softrnic {
@@ -168,6 +169,7 @@ identity::SecureChannelOptions LinkServer::ChannelOptions(const Neighbour* neigh
   options.peer_roles = identity::kRoleLink;
   if (neighbour != nullptr) options.peer_names = neighbour->hosts;
   options.max_body = kMaxPacketBytes;
+  options.ciphers = options_.ciphers;
   return options;
 }
 
@@ -260,15 +262,19 @@ std::string LinkServer::NameOf(uint64_t prefix) const {
 }
 
 void LinkServer::Opened(Connection& c) {
+  const auto cipher = c.channel.cipher();
+  const std::string sealed =
+      cipher.has_value() ? Text(", sealed with ", identity::CipherName(*cipher)) : "";
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     Arrivals up;
     up.push_back({.event = {LinkEvent::Kind::kUp, c.link}});
     Count(neighbour->was_up ? &counters_.reconnects : &counters_.connects, 1);
     LogLine(log_.get(), LogLevel::kInfo,
-            {"link to ", neighbour->name, neighbour->was_up ? " is up again" : " is up"});
+            {"link to ", neighbour->name, neighbour->was_up ? " is up again" : " is up", sealed});
     neighbour->was_up = true;
     neighbour->backoff = milliseconds(0);
     neighbour->last_error.clear();
+    neighbour->cipher.store(c.channel.cipher());
     neighbour->up.store(true, std::memory_order_release);
     PushEvents(std::move(up));
     return;
@@ -282,7 +288,7 @@ void LinkServer::Opened(Connection& c) {
     if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
     BoundConnectionsOf(c);
   }
-  LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is up"});
+  LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is up", sealed});
 }
 
 // Needs no memory.
@@ -292,6 +298,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
   const Connection& c = *found->second;
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     const bool up = neighbour->up.exchange(false);
+    neighbour->cipher.store(std::nullopt);
     neighbour->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
     neighbour->connection = 0;
     neighbour->dial_at = std::max(neighbour->dial_at, SteadyClock::now());

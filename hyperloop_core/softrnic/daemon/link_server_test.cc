@@ -18,6 +18,8 @@
 #include <thread>
 
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
 #include "softrnic/links/packet.h"
@@ -31,7 +33,7 @@ class LinkServerTest : public testing::Test {
  protected:
   void SetUp() override {
     options_.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
-    auto server = LinkServer::Create(options_, &engine_, StderrLog("link_server_test"));
+    auto server = LinkServer::Create(options_, &engine_, log_);
     ASSERT_OK(server);
     server_ = std::move(*server);
     auto loop = EngineLoop::Create(&engine_, {});
@@ -97,6 +99,7 @@ class LinkServerTest : public testing::Test {
 
   const std::vector<std::byte> answer_ = std::vector<std::byte>(kMaxPacketBytes);
   LinkOptions options_;
+  std::shared_ptr<Log> log_ = StderrLog("link_server_test");
   Engine engine_{EngineOptions{}};
   std::unique_ptr<LinkServer> server_;
   std::unique_ptr<EngineLoop> loop_;
@@ -311,6 +314,32 @@ TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
   EXPECT_THAT(RawNeighbour(server_->listening(), c).Introduce(), StatusIs(Code::kPermissionDenied));
   LetTrust("a", *c, "c", identity::kRolePrimary | identity::kRoleReplica);
   EXPECT_THAT(RawNeighbour(server_->listening(), c).Introduce(), StatusIs(Code::kPermissionDenied));
+}
+
+class OpenSslLinkServerTest : public KeyedLinkServerTest {
+ protected:
+  void SetUp() override {
+    options_.ciphers = identity::OpenSslCiphers();
+    log_ = lines_;
+    KeyedLinkServerTest::SetUp();
+  }
+  const std::shared_ptr<LogLines> lines_ = std::make_shared<LogLines>();
+};
+
+// Neighbours with OpenSSL and without it, at the same server.
+TEST_F(OpenSslLinkServerTest, EachNeighboursLinkIsSealedByWhatBothHave) {
+  for (const identity::Ciphers& ciphers : {identity::Ciphers{}, identity::OpenSslCiphers()}) {
+    RawNeighbour neighbour(server_->listening(), b_, "", ciphers);
+    ASSERT_OK(neighbour.Introduce());
+    for (int i = 0; i < 10; ++i) {
+      neighbour.AskAtOnce(5);
+      for (int answers = 0; answers < 5; ++answers) ASSERT_NE(NextRequest(), kNoLink);
+      ASSERT_TRUE(neighbour.AwaitAnswers(5));
+    }
+    const identity::Cipher cipher =
+        ciphers.aes_256_gcm ? identity::Cipher::kAes256Gcm : identity::Cipher::kChaCha20Poly1305;
+    EXPECT_TRUE(lines_->Has(Text(" is up, sealed with ", identity::CipherName(cipher))));
+  }
 }
 
 // A neighbour's introduction crosses a slow network while many strangers come from everywhere.

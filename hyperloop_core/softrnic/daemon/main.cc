@@ -25,6 +25,7 @@
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/rnic_daemons.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/identity/openssl_ciphers.h"
 #include "hyperloop/metrics/server.h"
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/daemon/daemon_metrics.h"
@@ -221,7 +222,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   const int cpu = ChooseCpu(options.cpu, &loop_options.spin_us, *log);
   loop_options.cpu = cpu;
   loop_options.allow_guests = options.priority != "fifo";
-  HL_ASSIGN_OR_RETURN(const LinkOptions link_options, MakeLinkOptions(options.links));
+  HL_ASSIGN_OR_RETURN(LinkOptions link_options, MakeLinkOptions(options.links));
+  link_options.ciphers = identity::OpenSslCiphers();
   std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
   ClientLimits limits = options.client;
   limits.table_bytes = options.client_table_mib << 20;

@@ -47,11 +47,13 @@ inline UniqueFd ConnectTo(const std::string& address, const std::string& from = 
 }
 
 inline identity::SecureChannelOptions LinkChannel(bool dialer,
-                                                  std::shared_ptr<identity::KeyRing> ring) {
+                                                  std::shared_ptr<identity::KeyRing> ring,
+                                                  const identity::Ciphers& ciphers = {}) {
   return {.dialer = dialer,
           .purpose = "hyperloop link 4",
           .ring = std::move(ring),
-          .max_body = kMaxPacketBytes};
+          .max_body = kMaxPacketBytes,
+          .ciphers = ciphers};
 }
 
 // The request whose answer is the longest: a READ of as much as a packet can hold.
@@ -69,8 +71,8 @@ class RawNeighbour {
  public:
   explicit RawNeighbour(const std::string& address,
                         std::shared_ptr<identity::KeyRing> ring = nullptr,
-                        const std::string& from = "")
-      : socket_(ConnectTo(address, from)), channel_(LinkChannel(true, std::move(ring))) {
+                        const std::string& from = "", const identity::Ciphers& ciphers = {})
+      : socket_(ConnectTo(address, from)), channel_(LinkChannel(true, std::move(ring), ciphers)) {
     Say(channel_.TakeOutput());
   }
   // `accepted`: the test's end of a connection that the server dialed.

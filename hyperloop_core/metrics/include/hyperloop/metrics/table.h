@@ -102,6 +102,8 @@ inline constexpr Info kTable[] = {
      "Times the machine kept the data thread from running for more than 1 ms"},
     {"hyperloop_rnicd_link_up", Type::kGauge, kRnicd, "peer",
      "Whether the link to the daemon of these hosts is up"},
+    {"hyperloop_rnicd_link_cipher_info", Type::kGauge, kRnicd, "peer,cipher",
+     "Always 1, while the link is up; the label says what seals it, or none without keys"},
     {"hyperloop_rnicd_link_frames_sent_total", Type::kCounter, kRnicd, "",
      "Frames sent on all links"},
     {"hyperloop_rnicd_link_frames_received_total", Type::kCounter, kRnicd, "",
