@@ -86,7 +86,7 @@ struct Engine::Impl {
   ServiceAsks asks{qps, traffic, clock};
   QpLife life{options, qps, cqs, ready, looks, link_work, errors, durability, routes, asks};
   Services services{qps, clients, traffic, routes, asks, life};
-  Links links{traffic, link_work, remote_requester, remote_responder, asks, services, turn};
+  Links links{traffic, link_work, remote_requester, remote_responder, routes, asks, services, turn};
   Control control{options, clients, keys, cqs, durability, life, services};
   // Whether the engine runs by single steps of `schedule`.
   const bool slow =

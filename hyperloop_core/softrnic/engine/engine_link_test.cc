@@ -424,6 +424,52 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
   EXPECT_THAT(p.a_engine.AddRoute("b", 77), StatusIs(Code::kAlreadyExists));
 }
 
+// A host that is found elsewhere, or nowhere any more: what is under way ends, and so does what an
+// idle queue pair sends next.
+TEST(EngineLink, AChangedRouteEndsTheQueuePairsOfTheOldOne) {
+  for (const bool idle : {false, true}) {
+    for (const bool moved : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "idle " << idle << ", moved " << moved);
+      Linked p;
+      const auto write = [&p] {
+        p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+        p.a_qp.Ring();
+      };
+      write();
+      if (idle) {
+        p.Run();
+        ExpectAllGood(p.a_cq.PollAll(), 1);
+      } else {
+        p.StepEngines();
+      }
+      MemoryNetwork::Link& other = p.network.Connect(p.a_port, p.b_port);
+      p.a_port->SetRoute("b", moved ? other.id : kNoLink);
+      p.StepEngines();
+      if (idle) write();
+      p.StepEngines();
+      const auto ends = p.a_cq.PollAll();
+      ASSERT_EQ(ends.size(), 1u);
+      EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+      p.a->Modify(p.a_qp, QpState::kReset);
+      p.a->Modify(p.a_qp, QpState::kInit, 0);
+      EXPECT_THAT(p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &p.b_qp),
+                  StatusIs(moved ? Code::kOk : Code::kUnavailable));
+    }
+  }
+}
+
+TEST(EngineLink, ARouteThatStaysDisturbsNobody) {
+  Linked p;
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.StepEngines();
+  p.a_port->SetRoute("b", p.ab.id);
+  p.a_port->SetRoute("c", p.ab.id);
+  p.a_port->SetRoute("d", kNoLink);
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+}
+
 // On a link it means the daemons, and bytes for it would end the link of all hosts.
 TEST(EngineLink, NumberZeroIsNoPeer) {
   Linked p;

@@ -61,6 +61,10 @@ class LinkWork {
     return std::exchange(wanted->second, {});
   }
   void ForgetWaiting(LinkId link) { room_wanted_.erase(link); }
+  void ForgetWaiting(Qp& qp) {
+    Remote& r = *qp.peer.remote;
+    if (std::exchange(r.waiting, false)) std::erase(room_wanted_[r.link], qp.qpn);
+  }
 
   // --- queue pairs whose timers run
   void Watch(Qp& qp) {
@@ -126,7 +130,7 @@ class LinkWork {
 inline void LinkWork::Stop(Qp& qp) {
   Remote& r = *qp.peer.remote;
   r.phase = Remote::Phase::kStopped;
-  if (std::exchange(r.waiting, false)) std::erase(room_wanted_[r.link], qp.qpn);
+  ForgetWaiting(qp);
   r.sent.clear();
   r.sent_bytes = 0;
   r.next_sent = 0;

@@ -25,6 +25,9 @@ size_t Links::Poll(size_t budget) {
       case LinkEvent::Kind::kRoom:
         requester_.HandleRoom(event.link);
         break;
+      case LinkEvent::Kind::kRoute:
+        HandleRoute(event);
+        break;
     }
   }
   if (link_work_.AnyAck()) responder_.SendAcks();
@@ -33,6 +36,15 @@ size_t Links::Poll(size_t budget) {
   done += turn_.extra();
   if (link_work_.AnyWatched() && requester_.CheckTimers()) ++done;
   return done;
+}
+
+// A route for which there is no memory is missing: whoever connects by it is refused.
+void Links::HandleRoute(const LinkEvent& event) {
+  try {
+    routes_.Set(event.prefix, event.link);
+  } catch (const std::bad_alloc&) {
+  }
+  requester_.EndOtherRoutes(event.prefix, event.link);
 }
 
 // Drops bytes that are no packet. The port has logged them, or closed the link.

@@ -6,7 +6,8 @@
 // responder draws the session number when it grants a session for that nonce. Requests of an
 // earlier life of either end carry another number and are refused, however late they arrive.
 //
-// May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, ServiceAsks, Services, Turn.
+// May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, Routes, ServiceAsks, Services,
+// Turn.
 #pragma once
 
 #include <span>
@@ -15,6 +16,7 @@
 #include "softrnic/engine/link_work.h"
 #include "softrnic/engine/remote_requester.h"
 #include "softrnic/engine/remote_responder.h"
+#include "softrnic/engine/routes.h"
 #include "softrnic/engine/service_asks.h"
 #include "softrnic/engine/services.h"
 #include "softrnic/engine/turn.h"
@@ -24,11 +26,13 @@ namespace hyperloop::softrnic {
 class Links {
  public:
   Links(LinkTraffic& traffic, LinkWork& link_work, RemoteRequester& requester,
-        RemoteResponder& responder, ServiceAsks& asks, Services& services, Turn& turn)
+        RemoteResponder& responder, Routes& routes, ServiceAsks& asks, Services& services,
+        Turn& turn)
       : traffic_(traffic),
         link_work_(link_work),
         requester_(requester),
         responder_(responder),
+        routes_(routes),
         asks_(asks),
         services_(services),
         turn_(turn) {}
@@ -39,12 +43,14 @@ class Links {
 
  private:
   void HandlePacket(LinkId from, std::span<const std::byte> bytes);
+  void HandleRoute(const LinkEvent& event);
   void Dispatch(LinkId from, const Packet& packet);
 
   LinkTraffic& traffic_;
   LinkWork& link_work_;
   RemoteRequester& requester_;
   RemoteResponder& responder_;
+  Routes& routes_;
   ServiceAsks& asks_;
   Services& services_;
   Turn& turn_;

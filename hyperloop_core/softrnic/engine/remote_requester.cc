@@ -81,6 +81,7 @@ void RemoteRequester::Pump(Qp& qp) {
       ++r.packed;
     const bool again = r.next_sent < r.sent.size();
     if (!again && (r.halted || r.packed == inflight.size())) return;
+    if (r.link == kNoLink) return FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
     if (r.phase == Remote::Phase::kIdle) SendConnect(qp);
     if (r.phase != Remote::Phase::kOpen || r.rnr_until_ns != 0) return;
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
@@ -357,6 +358,22 @@ void RemoteRequester::HandleRoom(LinkId link) {
       r.phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work_.AddPump(*qp);
     });
   }
+}
+
+void RemoteRequester::EndOtherRoutes(uint64_t prefix, LinkId link) {
+  qps_.ForEach([&](Qp& qp) {
+    Remote* const r = qp.peer.remote.get();
+    if (r == nullptr || r->link == kNoLink || r->link == link ||
+        GidPrefixAt(qp.peer.gid.data()) != prefix)
+      return;
+    link_work_.ForgetWaiting(qp);
+    r->link = kNoLink;
+    clients_.RunFor(qp, [&] {
+      if (qp.state == rnic::QpState::kReadyToSend && r->phase != Remote::Phase::kStopped &&
+          Transit::FirstUnanswered(qp) != nullptr)
+        FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+    });
+  });
 }
 
 // False: the link is down or full. HandleLinkUp or HandleRoom comes back to `qp` then.

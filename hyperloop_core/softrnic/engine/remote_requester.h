@@ -48,6 +48,9 @@ class RemoteRequester {
   // --- what arrives
   void HandleLinkUp(LinkId link);
   void HandleRoom(LinkId link);
+  // Queue pairs whose peer is of the host with `prefix`, and whose link is another one than `link`,
+  // have none any more: their request under way, or the next one, fails as after a timeout.
+  void EndOtherRoutes(uint64_t prefix, LinkId link);
   // An answer to a request for a session.
   void HandleSession(LinkId from, const Packet& p);
   // An answer to a request.

@@ -10,6 +10,14 @@ Status Routes::Add(const std::string& host, LinkId link) {
   return {};
 }
 
+void Routes::Set(uint64_t prefix, LinkId link) {
+  if (link == kNoLink) {
+    links_.erase(prefix);
+  } else {
+    links_[prefix] = link;
+  }
+}
+
 LinkId Routes::To(const GidBytes& gid) const {
   if (!traffic_.attached()) return kNoLink;
   if (clients_.AnyHost([&gid](const Host& host) { return host.gid == gid; })) return kNoLink;
@@ -38,7 +46,7 @@ Status Routes::Check(const ModifyQpArgs& args) const {
 std::string Routes::PeerRemedy(const std::string& host) {
   return Text("Add the line ", host.empty() ? "HOST" : host,
               "=ADDRESS:PORT, where that host's daemon listens, to the file of this daemon's "
-              "--peers-file");
+              "--peers-file, which it reads again by itself");
 }
 
 LinkId Routes::ToHost(const std::string& host) const {

@@ -18,6 +18,8 @@ class Routes {
 
   // As Engine::AddRoute.
   Status Add(const std::string& host, LinkId link);
+  // As LinkEvent::Kind::kRoute.
+  void Set(uint64_t prefix, LinkId link);
   // The link to the host with this GID. kNoLink: the host is attached here, or no link leads to it.
   LinkId To(const GidBytes& gid) const;
   // The link to the host with this name. kNoLink: no link leads to it.

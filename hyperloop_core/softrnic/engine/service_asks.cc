@@ -22,7 +22,7 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
   const std::string host(a.host, strnlen(a.host, sizeof a.host));
   const std::string service(a.service, strnlen(a.service, sizeof a.service));
   std::unique_ptr<ServiceAsk>& kept = client.service.ask;
-  if (kept == nullptr || kept->host != host || kept->service != service) {
+  if (kept == nullptr || kept->host != host || kept->service != service || kept->link != link) {
     Release(client);
     kept = std::make_unique<ServiceAsk>();
     kept->host = host;

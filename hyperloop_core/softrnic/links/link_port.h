@@ -24,10 +24,13 @@ struct LinkEvent {
     kPacket,
     kUp,    // a configured link carries packets (again)
     kRoom,  // it takes more packets, after Ready returned false
+    // From now on `link` leads to the host with `prefix`. kNoLink: no link leads there any more.
+    kRoute,
   };
   Kind kind = Kind::kPacket;
   LinkId link = kNoLink;
   std::span<const std::byte> packet{};  // valid until the next call of Receive
+  uint64_t prefix = 0;                  // GidPrefix of a host's name
 };
 
 class LinkPort {

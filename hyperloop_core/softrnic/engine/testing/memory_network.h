@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/frame_reader.h"
@@ -60,6 +61,12 @@ class MemoryNetwork {
       return true;
     }
     bool Pending() const override { return !events_.empty(); }
+    // From now on `link` leads to `host`, or none does.
+    void SetRoute(const std::string& host, LinkId link) {
+      LinkEvent event{LinkEvent::Kind::kRoute, link};
+      event.prefix = GidPrefix(host);
+      events_.push_back({event, {}});
+    }
 
    private:
     friend class MemoryNetwork;
