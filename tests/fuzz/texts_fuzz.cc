@@ -43,6 +43,7 @@
 #include "pool/file_store.h"
 #include "pool/media.h"
 #include "softrnic/daemon/link_options.h"
+#include "softrnic/links/packet.h"
 #include "support/must.h"
 #include "verbs/device_name.h"
 #include "verbs/service_request.h"
@@ -229,13 +230,14 @@ void PeersFile(const std::string& text) {
   const auto peers = softrnic::ReadPeersFile(path);
   CheckReason(peers.status());
   std::vector<LinkPeer> expected;
+  std::set<uint64_t> prefixes;
   int number = 0;
   for (std::string line : Split(text, '\n')) {
     ++number;
     line.erase(line.find_last_not_of(" \t\r\v\f") + 1);
     if (line.empty() || line.starts_with('#')) continue;
     auto peer = softrnic::ParseLinkPeer(line);
-    if (!peer.ok()) {
+    if (!peer.ok() || !prefixes.insert(softrnic::GidPrefix(peer->host)).second) {
       HL_FUZZ_CHECK(peers.status().message().starts_with(path + ":" + std::to_string(number) + ":"),
                     peers.status().ToString());
       return;
@@ -270,6 +272,8 @@ void LinkOptionsText(const std::string& text) {
   const auto options = softrnic::MakeLinkOptions(arguments);
   CheckReason(options.status());
   if (!options.ok()) return;
+  const auto peers = options->ReadPeers();
+  CheckReason(peers.status());
   HL_FUZZ_CHECK((options->keys != nullptr) == !arguments.keys_dir.empty(), "keys");
   HL_FUZZ_CHECK(options->keys != nullptr || !options->any() || arguments.insecure, "no keys");
   if (options->listen) {
@@ -277,7 +281,8 @@ void LinkOptionsText(const std::string& text) {
     HL_FUZZ_CHECK(options->keys != nullptr || listen.loopback(), listen.ToString());
     HL_FUZZ_CHECK(Reaches(listen, listen), listen.ToString());
   }
-  for (const softrnic::LinkPeer& peer : options->peers) {
+  if (!peers.ok()) return;
+  for (const softrnic::LinkPeer& peer : *peers) {
     HL_FUZZ_CHECK(options->keys != nullptr || peer.address.loopback(), peer.address.ToString());
     HL_FUZZ_CHECK(peer.address.port() != 0 && !peer.address.Source().empty(), peer.host);
     if (options->listen && Reaches(peer.address, *options->listen))

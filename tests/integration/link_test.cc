@@ -476,6 +476,52 @@ TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
   }
 }
 
+// The file of peers of host a's daemon changes while it runs.
+TEST_F(LinkTest, PeersComeAndGoWithoutARestart) {
+  const std::string b_at = FreeAddress();
+  network.SetTarget(b_at);
+  const std::string a_at = FreeAddress();
+  const std::string own = "a=" + a_at + "\n", theirs = "b=" + network.address() + "\n";
+  const std::string peers = WriteFile("peers", own);
+  const auto write = [&](const std::string& text) {
+    WriteFile("next", text);
+    fs::rename(folder + "/next", peers);
+  };
+  a_daemon = StartDaemon("a", {"--listen", a_at, "--peers-file", peers, "--insecure"});
+  b_daemon = StartDaemon("b", {"--listen", b_at, "--peer", "a=" + a_at, "--insecure"});
+  rnic::QpAttr attr;
+  attr.link_timeout = std::chrono::minutes(5);  // what takes less was not waited for
+  auto observer = RnicNode::Open(Socket("a"), "observer");
+  ASSERT_OK(observer);
+  const auto links_up = [&](uint64_t count) {
+    return Eventually([&] { return Counter(*observer, "links_up") == count; });
+  };
+  RnicNode a, b, refused;
+  auto opened = RnicNode::Open(Socket("b"), "b", attr);
+  ASSERT_OK(opened);
+  b = std::move(*opened);
+  opened = RnicNode::Open(Socket("a"), "a", attr);
+  ASSERT_OK(opened);
+  refused = std::move(*opened);
+  EXPECT_THAT(refused.qp->Connect(b.qp->address()).message(),
+              testing::HasSubstr("=ADDRESS:PORT, where that host's daemon listens"));
+
+  write(own + theirs);
+  ASSERT_TRUE(links_up(1));
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b, attr));
+  ASSERT_OK(Raise(a, b));
+  write(own);
+  ASSERT_TRUE(links_up(0));
+  EXPECT_EQ(Raise(a, b).message(), rnic::WcStatusName(WcStatus::kRetryExceeded));
+  EXPECT_EQ(Counter(*observer, "links_configured"), 0u);
+
+  write(own + theirs);
+  ASSERT_TRUE(links_up(1));
+  RnicNode again, other;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&again, &other, attr));
+  EXPECT_OK(Raise(again, other));
+}
+
 TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder, {"a", "open", "bad"}));
   const std::string keys = KeysDir(folder, "a"), open_keys = KeysDir(folder, "open"),
@@ -507,9 +553,9 @@ TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
       {{"--peer", "b/c=127.0.0.1:1"}, "HOST=ADDRESS:PORT"},
       {{"--peer", "b=127.0.0.1:0"}, "port is 1 to 65535"},
       {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2", "--insecure"}, "named twice"},
-      {{"--peers-file", peers}, "peers:3"},
-      {{"--peers-file", folder + "/none"}, "No such file", 1},
-      {{"--peers-file", folder}, "not a regular file"},
+      {{"--peers-file", peers, "--insecure"}, "peers:3"},
+      {{"--peers-file", folder + "/none", "--insecure"}, "No such file", 1},
+      {{"--peers-file", folder, "--insecure"}, "not a regular file"},
       {{"--keys", keys}, "--listen, --peer"},
   };
   for (const auto& [arguments, expected, status] : cases) {

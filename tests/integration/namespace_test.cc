@@ -82,18 +82,24 @@ class Machines {
             LetTrust(i, other, identity::kRoleLink | identity::kRolePrimary | replica));
       }
     }
-    std::ofstream peers(folder_ + "/peers");
-    for (int i = 0; i < kMachines; ++i) peers << Host(i) << "=" << Address(i) << ":7471\n";
-    peers.close();
+    for (int i = 0; i < kNodes; ++i) ListPeer(i);
     for (int i = 0; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartDaemon(i));
-    for (int i = 1; i < kNodes; ++i) {
-      replicas_[i] =
-          Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
-                    "--size", "16M", "--listen", Address(i) + ":7000", "--device", Socket(i),
-                    "--host", Host(i), "--keys", KeysDir(folder_, Host(i))});
-      ASSERT_THAT(replicas_[i].ReadLine(), testing::HasSubstr("ready"));
-    }
+    for (int i = 1; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartReplica(i));
   }
+
+  // Adds machine `i` to the file of peers, which all machines share.
+  void ListPeer(int i) const {
+    std::ofstream(folder_ + "/peers", std::ios::app) << Host(i) << "=" << Address(i) << ":7471\n";
+  }
+  void StartReplica(int i) {
+    replicas_[i] =
+        Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
+                  "--size", "16M", "--listen", Endpoint(i), "--device", Socket(i), "--host",
+                  Host(i), "--keys", KeysDir(folder_, Host(i))});
+    ASSERT_THAT(replicas_[i].ReadLine(), testing::HasSubstr("ready"));
+  }
+  // Of the replica on machine `i`.
+  static std::string Endpoint(int i) { return Address(i) + ":7000"; }
 
   void StartDaemon(int i) {
     daemons_[i] =
@@ -132,7 +138,8 @@ class Machines {
   // Of a primary on machine `i`.
   StoreOptions Options(const std::string& pool, int i = 0) const {
     StoreOptions options;
-    for (int r = 1; r < kNodes; ++r) options.replicas.push_back(Address(r) + ":7000");
+    for (int r = 1; r < kNodes; ++r) options.replicas.push_back(Endpoint(r));
+    if (has_spare) options.replicas.push_back(Endpoint(kSpare));
     options.device = Socket(i);
     options.host = Host(i);
     options.keys = KeysDir(folder_, Host(i));
@@ -170,6 +177,7 @@ class Machines {
   ChildProcess writer;
   seconds ack_timeout{60};
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
+  bool has_spare = false;  // the spare machine's replica is one of the group
 
   // The daemon ends, and the replica that uses it lives.
   void KillDaemon(int i) { daemons_[i].Kill(); }
@@ -191,7 +199,7 @@ class Machines {
 
   const std::string hub_ = "hl" + std::to_string(getpid());
   std::string folder_;
-  ChildProcess daemons_[kMachines], replicas_[kNodes];
+  ChildProcess daemons_[kMachines], replicas_[kMachines];
 };
 
 struct Progress {
@@ -392,6 +400,33 @@ TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {
   ExpectNothingLost();
 }
 
+// docs/operations.md, "A group on several machines": no daemon, replica or database is restarted.
+TEST_F(NamespaceTest, AMachineJoinsAGroupThatIsInUse) {
+  ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(60)));
+  ASSERT_TRUE(WaitForLines(50));
+  machines_.ListPeer(kSpare);
+  for (int i = 0; i < kNodes; ++i) {
+    const identity::Roles replica = i == 0 ? 0 : identity::kRoleReplica;
+    ASSERT_NO_FATAL_FAILURE(
+        machines_.LetTrust(kSpare, i, identity::kRoleLink | identity::kRolePrimary | replica));
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(
+        i, kSpare, identity::kRoleLink | identity::kRoleReplica, machines_.Endpoint(kSpare)));
+  }
+  ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
+  ASSERT_NO_FATAL_FAILURE(machines_.StartReplica(kSpare));
+  for (int i = 0; i < kNodes; ++i)
+    EXPECT_TRUE(Eventually([&] { return machines_.Counter(i, "links_up") == kNodes; })) << i;
+  const CtlRun added =
+      machines_.Ctl(0, {"add", "--uri", machines_.Uri(0), machines_.Endpoint(kSpare)});
+  EXPECT_EQ(added.exit_status, 0) << added.out << added.err;
+  machines_.has_spare = true;
+  ASSERT_TRUE(WaitForLines(50));
+  EXPECT_FALSE(progress_->failed) << progress_->failure;
+  progress_->stop = true;
+  EXPECT_EQ(WriterStatus(), 0);
+  ExpectNothingLost();
+}
+
 void ExpectWorks(const CtlRun& run, const std::string& shows) {
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, testing::HasSubstr(shows)) << run.err;
@@ -429,7 +464,8 @@ TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
   expect_tools(0);
   expect_tools(1);
 
-  // A machine that nobody trusts yet; the daemons' links are open meanwhile.
+  // A machine that nobody knows yet; the daemons' links are open meanwhile.
+  machines_.ListPeer(kSpare);
   ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
   for (int i = 1; i < kNodes; ++i)
     ASSERT_NO_FATAL_FAILURE(

@@ -10,16 +10,24 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
+#include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 constexpr const char* kMakeKeys = "hyperloopctl keys init makes one";
 
-// The engine's names end with a zero.
+Status LoopbackOnly(const LinkAddress& address, const std::string& what) {
+  if (address.loopback()) return {};
+  return InvalidArgument(what + " " + address.ToString() +
+                         " is not loopback: whoever reaches it could write to this machine's "
+                         "regions, and --insecure does not allow that. Give --keys DIR (" +
+                         kMakeKeys + ")");
+}
 
 // Takes the keys, or checks that `insecure` permits links without them.
 Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
@@ -30,25 +38,15 @@ Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
     HL_ASSIGN_OR_RETURN(options->keys, identity::KeyRing::Load(arguments.keys_dir));
     if (options->any()) return {};
     return InvalidArgument("--keys " + arguments.keys_dir +
-                           " without a link to use them for: give --listen, --peer or a "
-                           "--peers-file with hosts, or leave it out");
+                           " without a link to use them for: give --listen, --peer or "
+                           "--peers-file, or leave it out");
   }
   if (options->any() && !arguments.insecure)
     return InvalidArgument(
         "links need to know who is at their other end: give --keys DIR (" + std::string(kMakeKeys) +
         "), or --insecure where every user and program of this machine may read and write its "
         "regions");
-  const auto loopback_only = [](const LinkAddress& address, const std::string& what) {
-    if (address.loopback()) return Status();
-    return InvalidArgument(what + " " + address.ToString() +
-                           " is not loopback: whoever reaches it could write to this machine's "
-                           "regions, and --insecure does not allow that. Give --keys DIR (" +
-                           kMakeKeys + ")");
-  };
-  if (options->listen.has_value()) HL_RETURN_IF_ERROR(loopback_only(*options->listen, "--listen"));
-  for (const LinkPeer& peer : options->peers)
-    HL_RETURN_IF_ERROR(loopback_only(peer.address, "--peer " + peer.host + "="));
-  return {};
+  return options->listen.has_value() ? LoopbackOnly(*options->listen, "--listen") : Status();
 }
 
 }  // namespace
@@ -165,13 +163,15 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text) {
   return LinkPeer{std::string(host), address};
 }
 
-Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
+Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path, std::vector<LinkPeer> given) {
   struct stat info {};
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return InvalidArgument("peers file " + path + ": not a regular file");
   std::ifstream file(path);
   if (!file) return FromErrno(errno, "reading the peers file " + path);
-  std::vector<LinkPeer> peers;
+  std::vector<LinkPeer> peers = std::move(given);
+  std::map<uint64_t, std::string> taken;  // GID prefixes, and the names that they are of
+  for (const LinkPeer& peer : peers) taken.emplace(GidPrefix(peer.host), peer.host);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
@@ -179,17 +179,32 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
     if (line.empty() || line.front() == '#') continue;
     auto peer = ParseLinkPeer(line);
     if (!peer.ok()) return peer.status().WithContext(path + ":" + std::to_string(number));
+    const auto [other, added] = taken.emplace(GidPrefix(peer->host), peer->host);
+    if (!added)
+      return InvalidArgument(Text(path, ":", number, ": host ", peer->host,
+                                  other->second == peer->host
+                                      ? Text(" is named twice")
+                                      : Text(" cannot be told apart from ", other->second,
+                                             " on links: give one another name")));
     peers.push_back(std::move(*peer));
   }
   if (file.bad()) return FromErrno(errno, "reading the peers file " + path);
   return peers;
 }
 
+Result<std::vector<LinkPeer>> LinkOptions::ReadPeers() const {
+  std::vector<LinkPeer> all = peers;
+  if (!peers_file.empty()) {
+    HL_ASSIGN_OR_RETURN(all, ReadPeersFile(peers_file, std::move(all)));
+  }
+  for (const LinkPeer& peer : all)
+    if (keys == nullptr) HL_RETURN_IF_ERROR(LoopbackOnly(peer.address, "peer " + peer.host + "="));
+  return all;
+}
+
 Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments) {
   LinkOptions options;
-  if (!arguments.peers_file.empty()) {
-    HL_ASSIGN_OR_RETURN(options.peers, ReadPeersFile(arguments.peers_file));
-  }
+  options.peers_file = arguments.peers_file;
   for (const std::string& text : arguments.peers) {
     HL_ASSIGN_OR_RETURN(LinkPeer peer, ParseLinkPeer(text));
     options.peers.push_back(std::move(peer));

@@ -44,16 +44,22 @@ struct LinkPeer {
 };
 // "HOST=ADDRESS:PORT".
 Result<LinkPeer> ParseLinkPeer(std::string_view text);
-// A file of such lines; empty ones and those that begin with # are left out. Errors name the line.
-Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path);
+// `given` and, behind them, those of a file of such lines; empty ones and those that begin with #
+// are left out. Errors name the line. One of them is a host that is named twice, or whose name's
+// hash is another one's.
+Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path,
+                                            std::vector<LinkPeer> given = {});
 
 struct LinkOptions {
   std::optional<LinkAddress> listen;
-  std::vector<LinkPeer> peers;
+  std::vector<LinkPeer> peers;              // those of the command line
+  std::string peers_file;                   // names more; empty: there is none
   std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
   identity::Ciphers ciphers;
 
-  bool any() const { return listen.has_value() || !peers.empty(); }
+  bool any() const { return listen.has_value() || !peers.empty() || !peers_file.empty(); }
+  // All peers, as the file names them now. Without keys each must be at a loopback address.
+  Result<std::vector<LinkPeer>> ReadPeers() const;
 };
 // Texts as given on the command line; empty: not given.
 struct LinkArguments {

@@ -46,6 +46,7 @@ Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engi
 LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
     : options_(std::move(options)),
       log_(std::make_shared<LimitedLog>(log)),
+      peers_watch_(options_.peers_file),
       refusals_(std::move(log), "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }
@@ -73,30 +74,6 @@ Status LinkServer::Listen() {
   return {};
 }
 
-// Hosts at one address share a link. A list that is the same on all machines also names this
-// daemon's own hosts, which are not dialed.
-Status LinkServer::AddNeighbours(Engine* engine) {
-  for (const LinkPeer& each : options_.peers) {
-    known_sources_.insert(each.address.Source());
-    if (!listening_.empty() && Reaches(each.address, bound_)) continue;
-    auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [&](const auto& neighbour) {
-      return neighbour->address == each.address;
-    });
-    if (found == neighbours_.end()) {
-      neighbours_.push_back(std::make_unique<Neighbour>());
-      neighbours_.back()->address = each.address;
-      found = neighbours_.end() - 1;
-    }
-    (*found)->name += ((*found)->name.empty() ? "" : ",") + each.host;
-    (*found)->hosts.push_back(each.host);
-    const Status added =
-        engine->AddRoute(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1));
-    if (!added.ok()) return InvalidArgument(added.message());  // the list of peers is wrong
-  }
-  for (auto& neighbour : neighbours_) neighbour->name += " (" + neighbour->address.ToString() + ")";
-  return {};
-}
-
 void LinkServer::Start(EngineLoop* loop, std::optional<int> nice) {
   loop_ = loop;
   thread_ = std::thread([this, nice] {
@@ -118,8 +95,8 @@ void LinkServer::WakeThread() { SignalEvent(wake_.get()); }
 
 LinkServer::Totals LinkServer::totals() const {
   Totals totals;
-  totals.configured = neighbours_.size();
   for (const LinkState& link : LinkStates()) {
+    ++totals.configured;
     if (link.up) ++totals.up;
     if (link.cipher == identity::Cipher::kAes256Gcm) ++totals.aes_256_gcm;
   }
@@ -137,8 +114,10 @@ LinkServer::Totals LinkServer::totals() const {
 
 std::vector<LinkServer::LinkState> LinkServer::LinkStates() const {
   std::vector<LinkState> links;
-  for (const auto& neighbour : neighbours_)
-    links.push_back({neighbour->name, neighbour->up.load(), neighbour->cipher.load()});
+  std::lock_guard lock(names_mutex_);
+  for (const auto& neighbour : Neighbours())
+    if (!neighbour->gone.load())
+      links.push_back({neighbour->name, neighbour->up.load(), neighbour->cipher.load()});
   return links;
 }
 
@@ -166,8 +145,8 @@ std::string LinkServer::CounterText() const {
 // --- the engine's side
 
 bool LinkServer::Ready(LinkId link) {
-  if (link == kNoLink || link > neighbours_.size()) return false;
-  Neighbour& neighbour = *neighbours_[link - 1];
+  if (link == kNoLink || link > Neighbours().size()) return false;
+  Neighbour& neighbour = NeighbourAt(link);
   if (!neighbour.up.load(std::memory_order_acquire)) return false;
   if (neighbour.queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
   // Sets the flag before it looks again, because the thread looks at the flag after it made room.
@@ -189,8 +168,8 @@ void LinkServer::Send(LinkId link, std::span<const std::byte> packet) {
   }
   staged_.back().awaited |= AnswerIsAwaited(packet);
   staged_bytes_ += bytes;
-  if (link != kNoLink && link <= neighbours_.size())
-    neighbours_[link - 1]->queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  if (link != kNoLink && link <= Neighbours().size())
+    NeighbourAt(link).queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
 void LinkServer::Flush() {
@@ -267,6 +246,7 @@ void LinkServer::Run() {
   std::unique_lock sockets(sockets_);
   while (!stop_) {
     const int timeout = Timers();
+    TellEngine();
     introductions_ = kIntroductionsInTurn;
     sockets.unlock();
     waits_.store(true);

@@ -15,12 +15,16 @@
 // to the engine only while there is room for its answer (kConnectionAnswerBytes, kAllAnswerBytes).
 // Until then nothing more is read from its connection, so that the sender waits.
 //
+// The file of peers is looked at each second. What it has gained, lost or has elsewhere takes
+// effect without a restart. A file that cannot be used changes nothing, and is logged once.
+//
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
 #pragma once
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -40,6 +44,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/secure_channel.h"
+#include "softrnic/daemon/file_watch.h"
 #include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/link_options.h"
 #include "softrnic/daemon/refusal_log.h"
@@ -50,11 +55,14 @@
 
 namespace hyperloop::softrnic {
 
+// The most addresses to which a daemon has links in its life.
+inline constexpr size_t kMaxNeighbours = 1024;
+
 class LinkServer final : public LinkPort {
  public:
   // Binds the listening socket and adds the peers of `options` to `engine`, which must not have a
   // client yet. The server becomes the port of `engine` and outlives it. Errors: the address is in
-  // use or not this machine's; a peer is named twice.
+  // use or not this machine's; those of LinkOptions::ReadPeers.
   static Result<std::unique_ptr<LinkServer>> Create(LinkOptions options, Engine* engine,
                                                     std::shared_ptr<Log> log);
   ~LinkServer() override;
@@ -96,11 +104,13 @@ class LinkServer final : public LinkPort {
   using SteadyClock = std::chrono::steady_clock;
   struct Connection;
 
-  // A neighbour that is configured, and the link to it. There is one for each address.
+  // A neighbour that is configured, and the link to it. There is one for each address, and another
+  // one for hosts that the file of peers has gained there since.
   struct Neighbour {
-    LinkAddress address;
-    std::vector<std::string> hosts;
-    std::string name;  // names of its hosts, for the log
+    LinkAddress address;             // never changes
+    std::vector<std::string> hosts;  // changes under names_mutex_, as the name does
+    std::string name;                // names of its hosts, for the log
+    std::atomic<bool> gone{true};    // it has no hosts (any more), and is not dialed
     std::atomic<bool> up{false};
     std::atomic<std::optional<identity::Cipher>> cipher{};  // nothing: not up, or without keys
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
@@ -138,6 +148,12 @@ class LinkServer final : public LinkPort {
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
   Status AddNeighbours(Engine* engine);
+  static Status TooManyPeers();
+  // The neighbours that there have been, by LinkId - 1.
+  std::span<const std::unique_ptr<Neighbour>> Neighbours() const {
+    return std::span(neighbours_).first(count_.load(std::memory_order_acquire));
+  }
+  Neighbour& NeighbourAt(LinkId link) const { return *neighbours_[link - 1]; }
   // Called by the server's thread only, which holds sockets_ except while it waits in the kernel;
   // from TakeOutbox on also by who runs the engine and holds it.
   void Run();
@@ -147,6 +163,14 @@ class LinkServer final : public LinkPort {
   template <class Event>
   bool Guard(Connection& c, Event&& event);
   int Timers();
+  SteadyClock::time_point LookAtPeers(SteadyClock::time_point now);
+  Status TakePeers();
+  Result<std::vector<LinkPeer>> ReadOthers() const;
+  std::map<std::string, LinkId> Unused() const;
+  void DropHosts(LinkId link, const std::map<std::string, LinkAddress>& wanted);
+  void AddHosts(LinkId link, const std::vector<std::string>& hosts);
+  LinkId AddNeighbour(const LinkAddress& address);
+  void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
   void Dial(Neighbour& neighbour);
   void Accept();
   uint64_t OneToGiveUp(const std::string& source) const;
@@ -196,7 +220,12 @@ class LinkServer final : public LinkPort {
   EngineLoop* loop_ = nullptr;
   std::thread thread_;
   std::atomic<bool> stop_{false};
-  std::vector<std::unique_ptr<Neighbour>> neighbours_;  // LinkId: index + 1
+  // The first count_ exist. None is ever moved or freed, so that whoever runs the engine may use
+  // one whose link it was told.
+  std::array<std::unique_ptr<Neighbour>, kMaxNeighbours> neighbours_;
+  std::atomic<size_t> count_{0};
+  FileWatch peers_watch_;
+  SteadyClock::time_point look_at_{};
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
@@ -214,6 +243,7 @@ class LinkServer final : public LinkPort {
   int nice_ = 0, own_nice_ = 0;
   Counters counters_;
 
+  mutable std::mutex names_mutex_;  // guards Neighbour::name and hosts; any thread
   // Shared by the two threads.
   mutable std::mutex mutex_;
   Packets outbox_;

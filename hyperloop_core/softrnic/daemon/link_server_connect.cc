@@ -33,8 +33,9 @@ constexpr milliseconds kLastBackoff{500};
 int LinkServer::Timers() {
   const auto now = SteadyClock::now();
   auto next = now + milliseconds(1000);
-  for (auto& neighbour : neighbours_) {
-    if (neighbour->connection != 0) continue;
+  next = std::min(next, LookAtPeers(now));
+  for (auto& neighbour : Neighbours()) {
+    if (neighbour->connection != 0 || neighbour->gone) continue;
     if (now >= neighbour->dial_at && RanOutOfMemory([&] { Dial(*neighbour); }) &&
         IsNews(*neighbour, kNoMemory))
       LogLine(log_.get(), LogLevel::kWarn,
@@ -89,8 +90,8 @@ void LinkServer::Dial(Neighbour& neighbour) {
   }
   RefreshKeys();
   auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(&neighbour));
-  for (size_t i = 0; i < neighbours_.size(); ++i)
-    if (neighbours_[i].get() == &neighbour) c->link = static_cast<LinkId>(i + 1);
+  for (LinkId link = 1; link <= Neighbours().size(); ++link)
+    if (&NeighbourAt(link) == &neighbour) c->link = link;
   c->name = neighbour.name;
   c->dialed = c->connecting = true;
   c->begun = c->heard = c->said = now;
@@ -316,7 +317,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
 }
 
 LinkServer::Neighbour* LinkServer::NeighbourOf(const Connection& c) {
-  return c.dialed ? neighbours_[c.link - 1].get() : nullptr;
+  return c.dialed ? &NeighbourAt(c.link) : nullptr;
 }
 
 }  // namespace hyperloop::softrnic

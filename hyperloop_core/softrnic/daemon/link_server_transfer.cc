@@ -261,7 +261,7 @@ void LinkServer::TakeOutbox() {
     if (Connection* const c = OpenConnectionOf(batch.link))
       taken = Guard(*c, [&] { AddToFrame(*c, batch); });
     if (!taken && batch.link < kIncomingLinks)
-      neighbours_[batch.link - 1]->queued.fetch_sub(static_cast<int64_t>(bytes));
+      NeighbourAt(batch.link).queued.fetch_sub(static_cast<int64_t>(bytes));
   }
   using enum Connection::Urgency;
   for (const auto urgency : {kRequestsAwaited, kAnswers, kRequests}) {
@@ -298,7 +298,7 @@ void LinkServer::SealFrame(Connection& c) {
 LinkServer::Connection* LinkServer::OpenConnectionOf(LinkId link) {
   uint64_t serial = 0;
   if (link < kIncomingLinks) {
-    serial = neighbours_[link - 1]->connection;
+    serial = NeighbourAt(link).connection;
   } else if (const auto it = incoming_.find(link); it != incoming_.end()) {
     serial = it->second;
   }

@@ -318,7 +318,7 @@ void AddLinks(CLI::App& app, Options& options) {
       ->type_name("HOST=ADDRESS:PORT");
   app.add_option("--peers-file", options.links.peers_file,
                  "a file of HOST=ADDRESS:PORT lines, the same on every machine; # begins a comment "
-                 "line")
+                 "line. It is read again when it has changed")
       ->type_name("FILE");
   app.add_option("--keys", options.links.keys_dir,
                  "this host's keys directory (hyperloopctl keys init): both ends of a link prove "

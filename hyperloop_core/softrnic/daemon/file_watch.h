@@ -1,0 +1,41 @@
+// FileWatch tells when a file that people edit has other content to read. It looks at what stat
+// says of it, and waits until that is the same at two looks: an editor that empties the file and
+// then writes it is not read in between.
+//
+// For use by one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace hyperloop::softrnic {
+
+class FileWatch {
+ public:
+  explicit FileWatch(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  // True if the file is another one than at the last true look, or has been lost since. The first
+  // look but one is true, too. Call it at intervals that are longer than a program takes to write
+  // the file.
+  bool Look();
+  // What was found could not be used for a reason that is not the file's: the next look but one is
+  // true again.
+  void Forget() { taken_ = {}; }
+
+ private:
+  // What stat says: a file that was changed or replaced has another stamp.
+  struct Stamp {
+    uint64_t device = 0, inode = 0;
+    int64_t size = -1, modified_ns = 0, changed_ns = 0;
+    int error = -1;  // of stat; -1: there was no look
+    bool operator==(const Stamp&) const = default;
+  };
+  Stamp Now() const;
+
+  const std::string path_;
+  Stamp seen_, taken_;
+};
+
+}  // namespace hyperloop::softrnic

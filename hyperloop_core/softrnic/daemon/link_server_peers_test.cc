@@ -1,0 +1,188 @@
+// Tests what a LinkServer makes of its file of peers when that changes. The test takes the place of
+// the engine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "softrnic/daemon/link_server.h"
+#include "softrnic/links/packet.h"
+#include "support/eventually.h"
+#include "support/free_address.h"
+#include "support/log_lines.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using test::Eventually;
+using test::FreeAddress;
+using Links = std::vector<std::pair<std::string, bool>>;
+namespace fs = std::filesystem;
+
+// A server, with an engine that is not run.
+struct Daemon {
+  explicit Daemon(const LinkOptions& options) {
+    auto made = LinkServer::Create(options, &engine, log);
+    EXPECT_OK(made);
+    auto driver = EngineLoop::Create(&engine, {});
+    EXPECT_OK(driver);
+    server = std::move(*made);
+    loop = std::move(*driver);
+    server->Start(loop.get());
+  }
+  ~Daemon() { server->Stop(); }
+
+  std::shared_ptr<LogLines> log = std::make_shared<LogLines>();
+  Engine engine{EngineOptions{}};
+  std::unique_ptr<LinkServer> server;
+  std::unique_ptr<EngineLoop> loop;
+};
+
+LinkOptions Listening() {
+  LinkOptions options;
+  options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+  return options;
+}
+
+class LinkServerPeersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = fs::temp_directory_path() / "hyperloop-peers-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Path() const { return folder_ + "/peers"; }
+  void Write(const std::string& text) {
+    { std::ofstream(Path() + ".new") << text; }
+    fs::rename(Path() + ".new", Path());
+  }
+  std::unique_ptr<Daemon> Start(const std::string& peers) {
+    Write(peers);
+    LinkOptions options = Listening();
+    options.peers_file = Path();
+    return std::make_unique<Daemon>(options);
+  }
+  std::string One() const { return one_.server->listening(); }
+  std::string Other() const { return other_.server->listening(); }
+  static std::string Line(const std::string& host, const std::string& address) {
+    return host + "=" + address + "\n";
+  }
+  static std::string Name(const std::string& hosts, const std::string& address) {
+    return hosts + " (" + address + ")";
+  }
+  static Links LinksOf(const Daemon& daemon) {
+    Links links;
+    for (const LinkServer::LinkState& link : daemon.server->LinkStates())
+      links.emplace_back(link.peer, link.up);
+    return links;
+  }
+  static bool ComeTo(const Daemon& daemon, const Links& expected) {
+    const bool came = Eventually([&] { return LinksOf(daemon) == expected; });
+    if (!came) {
+      EXPECT_EQ(LinksOf(daemon), expected);
+    }
+    return came;
+  }
+  // The next event of the kind kRoute; others are left out.
+  static LinkEvent NextRoute(Daemon& daemon) {
+    LinkEvent event;
+    EXPECT_TRUE(Eventually(
+        [&] { return daemon.server->Receive(&event) && event.kind == LinkEvent::Kind::kRoute; }));
+    return event;
+  }
+  static void ExpectRoute(Daemon& daemon, const std::string& host, LinkId link) {
+    const LinkEvent event = NextRoute(daemon);
+    EXPECT_EQ(event.prefix, GidPrefix(host)) << host;
+    EXPECT_EQ(event.link, link) << host;
+  }
+  static size_t Lines(const Daemon& daemon, const std::string& text) {
+    const auto lines = daemon.log->lines();
+    return static_cast<size_t>(std::ranges::count_if(
+        lines, [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+  }
+
+  std::string folder_;
+  Daemon one_{Listening()}, other_{Listening()};
+};
+
+TEST_F(LinkServerPeersTest, AHostThatComesGetsALinkAndOneThatGoesLosesIt) {
+  const auto daemon = Start("# nobody yet\n");
+  EXPECT_EQ(daemon->server->totals().configured, 0u);
+  Write(Line("b", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}}));
+  ExpectRoute(*daemon, "b", 1);
+  EXPECT_TRUE(daemon->server->Ready(1));
+  EXPECT_FALSE(daemon->server->Ready(2));
+  Write(Line("b", One()) + Line("c", Other()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}, {Name("c", Other()), true}}));
+  ExpectRoute(*daemon, "c", 2);
+  Write(Line("c", Other()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("c", Other()), true}}));
+  ExpectRoute(*daemon, "b", kNoLink);
+  EXPECT_TRUE(Eventually([&] { return !daemon->server->Ready(1); }));
+  EXPECT_EQ(daemon->server->totals().configured, 1u);
+  EXPECT_TRUE(daemon->log->Has("host b is not at " + One() + " any more, says " + Path()));
+  EXPECT_TRUE(daemon->log->Has("is down: no host is there any more"));
+  EXPECT_EQ(daemon->server->totals().connects, 2u) << "the link that stayed was made again";
+  // It comes back, to the link that it had.
+  Write(Line("c", Other()) + Line("b", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}, {Name("c", Other()), true}}));
+  ExpectRoute(*daemon, "b", 1);
+}
+
+TEST_F(LinkServerPeersTest, AHostThatMovesIsReachedWhereItIs) {
+  const auto daemon = Start(Line("b", One()) + Line("c", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b,c", One()), true}}));
+  Write(Line("b", Other()) + Line("c", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("c", One()), true}, {Name("b", Other()), true}}));
+  ExpectRoute(*daemon, "b", kNoLink);
+  ExpectRoute(*daemon, "b", 2);
+  // A host that joins others has a link of its own, because it may prove to be somebody else.
+  Write(Line("b", Other()) + Line("c", One()) + Line("d", One()));
+  ASSERT_TRUE(ComeTo(
+      *daemon, {{Name("c", One()), true}, {Name("b", Other()), true}, {Name("d", One()), true}}));
+  ExpectRoute(*daemon, "d", 3);
+  EXPECT_EQ(daemon->server->totals().connects, 3u);
+  EXPECT_EQ(daemon->server->totals().reconnects, 0u);
+}
+
+// One after the other, each is said once, with the line; the links stay as they are.
+TEST_F(LinkServerPeersTest, AFileThatCannotBeUsedChangesNothing) {
+  const std::string good = Line("b", One());
+  const auto daemon = Start(good);
+  const Links links{{Name("b", One()), true}};
+  ASSERT_TRUE(ComeTo(*daemon, links));
+  const auto write = [&](const std::string& text) {
+    text.empty() ? void(fs::remove(Path())) : Write(text);
+  };
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"# c is new\nc=" + Other() + "\nnonsense\n", Path() + ":3: peer \"nonsense\""},
+           {good + Line("c", Other()) + Line("b", Other()), Path() + ":3: host b is named twice"},
+           {good + Line("c", "10.1.2.3:7471"), "peer c= 10.1.2.3:7471 is not loopback"},
+           {"# nobody\n", Path() + " names no host any more"},
+           {"", "reading the peers file " + Path()}}) {
+    write(text);
+    EXPECT_TRUE(Eventually([&] { return daemon->log->Has(why); })) << why;
+    EXPECT_EQ(LinksOf(*daemon), links) << why;
+  }
+  Write(good + Line("c", Other()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}, {Name("c", Other()), true}}));
+  EXPECT_EQ(Lines(*daemon, "is not used, and its links stay as they were"), 5u);
+  ExpectRoute(*daemon, "c", 2);
+  EXPECT_EQ(daemon->server->totals().connects, 2u);
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
