@@ -166,17 +166,23 @@ std::vector<TrustedPeer> KeyRing::trusted() const {
   return trusted_;
 }
 
-Roles KeyRing::RolesOf(std::string_view name) const {
-  std::lock_guard lock(mutex_);
-  Roles roles = 0;
-  for (const TrustedPeer& each : trusted_)
-    if (each.name == name) roles |= each.roles;
-  return roles;
-}
-
-std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles roles) const {
-  return "hyperloopctl keys trust --dir " + dir_ + " " + std::string(name) + " " + KeyText(key) +
-         " " + RolesText(roles);
+std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles needed) const {
+  Roles own = 0;
+  std::string others;
+  if (name == name_ && key != public_key()) others = "is this host";
+  for (const TrustedPeer& each : trusted()) {
+    if (each.name != name) continue;
+    if (each.key == key) {
+      own |= each.roles;
+    } else if (others.empty()) {
+      others = "has another key here, with the roles " + RolesText(each.roles);
+    }
+  }
+  std::string command =
+      "hyperloopctl keys trust --dir " + dir_ + " " + std::string(name) + " " + KeyText(key) + " ";
+  if (own != 0 || others.empty()) return command + RolesText(own | needed);
+  return command + "ROLES (" + std::string(name) + " " + others +
+         ": give this key its name only if its operator says that it is its new one)";
 }
 
 // --- changing the files

@@ -222,6 +222,27 @@ TEST_F(KeysTest, TrustAddsReplacesAndKeepsTheRest) {
   EXPECT_EQ(Read("trusted"), text);
 }
 
+// Whoever claims a name that is trusted gets no ready command for that name's roles.
+TEST_F(KeysTest, ACommandGivesNobodyTheRolesOfAnotherKey) {
+  MakeHost();
+  ASSERT_OK(Trust(dir_, {"beta", Key(kSomeKey), kRolePrimary | kRoleLink, ""}));
+  const auto ring = KeyRing::Load(dir_);
+  ASSERT_OK(ring);
+  const std::string begin = "hyperloopctl keys trust --dir " + dir_ + " ";
+  EXPECT_EQ((*ring)->TrustCommand("beta", Key(kSomeKey), kRoleReplica),
+            begin + "beta " + kSomeKey + " primary,replica,link");
+  EXPECT_EQ((*ring)->TrustCommand("gamma", Key(kSomeKey), kRoleLink),
+            begin + "gamma " + kSomeKey + " link");
+  EXPECT_EQ((*ring)->TrustCommand("beta", Key(kOtherKey), kRoleLink),
+            begin + "beta " + kOtherKey +
+                " ROLES (beta has another key here, with the roles primary,link: give this key its "
+                "name only if its operator says that it is its new one)");
+  EXPECT_EQ((*ring)
+                ->TrustCommand("alpha", Key(kOtherKey), kRoleLink)
+                .find(begin + "alpha " + kOtherKey + " ROLES (alpha is this host"),
+            0u);
+}
+
 TEST_F(KeysTest, TrustLeavesABrokenFileAlone) {
   MakeHost();
   Write("trusted", "nonsense\n");

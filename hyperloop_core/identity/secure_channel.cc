@@ -299,32 +299,31 @@ Status SecureChannel::Impl::Judge(const std::string& claimed, std::string* tell)
   if (!peer.has_value()) {
     // A stranger is not told which directory that is.
     const std::string name = claimed.empty() ? "NAME" : claimed;
+    const Roles least = (options_.peer_roles & kRoleLink) != 0 ? kRoleLink : options_.peer_roles;
     *tell = "its key is not trusted there; on " + ring.name() +
             ": hyperloopctl keys trust --dir DIR " + name + " " + KeyText(key) +
             " ROLES (DIR: the keys directory there; ROLES: primary,link or replica,link, or link "
             "to read only)";
     return PermissionDenied(
         "the key " + KeyText(key) + " is not trusted here; it says that it is " +
-        (claimed.empty() ? "nobody" : claimed) + ". If so, trust it with: " +
-        ring.TrustCommand(name, key, options_.peer_roles | ring.RolesOf(name)) +
+        (claimed.empty() ? "nobody" : claimed) +
+        ". If so, trust it with: " + ring.TrustCommand(name, key, least) +
         " (a host that takes the group needs the roles primary,link, that of a replica "
         "replica,link, one that only reads link)");
   }
   for (const std::string& name : options_.peer_names) {
     if (peer->Is(name, options_.peer_roles)) continue;
     *tell = "it is not " + name + " with the role " + wanted + " there";
-    return PermissionDenied(
-        "expected " + name + " with the role " + wanted + ", and the key " + KeyText(key) +
-        " is trusted as " + peer->lines().front().name + " (" + RolesText(peer->roles()) +
-        "): look at the address. If that is " + name +
-        ", too: " + ring.TrustCommand(name, key, ring.RolesOf(name) | options_.peer_roles));
+    return PermissionDenied("expected " + name + " with the role " + wanted + ", and the key " +
+                            KeyText(key) + " is trusted as " + peer->lines().front().name + " (" +
+                            RolesText(peer->roles()) + "): look at the address. If that is " +
+                            name + ", too: " + ring.TrustCommand(name, key, options_.peer_roles));
   }
   if ((peer->roles() & options_.peer_roles) == 0) {
     *tell = "it has no role " + wanted + " there";
-    return PermissionDenied(
-        peer->names() + " has the roles " + RolesText(peer->roles()) + " here, and needs one of " +
-        wanted + ": to give it, " +
-        ring.TrustCommand(peer->name(), key, peer->roles() | options_.peer_roles));
+    return PermissionDenied(peer->names() + " has the roles " + RolesText(peer->roles()) +
+                            " here, and needs one of " + wanted + ": to give it, " +
+                            ring.TrustCommand(peer->name(), key, options_.peer_roles));
   }
   proved_ = *peer;
   return {};

@@ -459,6 +459,11 @@ TEST_P(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   EXPECT_THAT(unknown_dialer.dialed.message(), HasSubstr(KeyText(alpha_->public_key())));
   EXPECT_FALSE(unknown_dialer.dialer.open() || unknown_dialer.acceptor.open());
   EXPECT_TRUE(unknown_dialer.dialer.peer().name().empty());
+  // Where any role would do, the command gives the least.
+  accepts.peer_roles = kEveryRole;
+  Ends any_role(dials, accepts);
+  any_role.Introduce();
+  EXPECT_THAT(any_role.accepted.message(), HasSubstr(KeyText(alpha_->public_key()) + " link ("));
 }
 
 // One trusted host cannot pose as another.

@@ -74,12 +74,11 @@ Status Trust::CheckHost(const identity::Peer& peer, std::string_view host) const
   const auto named = [&](const identity::TrustedPeer& line) { return line.name == host; };
   if (host != ring_->name() && std::none_of(lines.begin(), lines.end(), named)) return {};
   if (std::any_of(peer.lines().begin(), peer.lines().end(), named)) return {};
-  return PermissionDenied(
-      Text(peer.names(), " says that its RNIC is that of host ", host, ", and in ", ring_->dir(),
-           "/trusted that is another host's name. If it is that host, ", "too: ",
-           peer.lines().empty() ? std::string("give it keys")
-                                : ring_->TrustCommand(host, peer.lines().front().key,
-                                                      ring_->RolesOf(host) | peer.roles())));
+  return PermissionDenied(Text(
+      peer.names(), " says that its RNIC is that of host ", host, ", and in ", ring_->dir(),
+      "/trusted that is another host's name. If it is that host, ", "too: ",
+      peer.lines().empty() ? std::string("give it keys")
+                           : ring_->TrustCommand(host, peer.lines().front().key, peer.roles())));
 }
 
 // Every replica learns the owner's id, so the id alone must not show that the owner lives.
@@ -87,11 +86,11 @@ Status Trust::CheckRequest(const identity::Peer& peer, const BodyUnion& request)
   const auto* const hello = As<HelloRequestT>(request);
   if (!keyed() || (hello != nullptr && hello->owner_id.empty())) return {};
   if ((peer.roles() & kRolePrimary) != 0) return {};
-  return PermissionDenied(Text(
-      BodyName(request.type), hello == nullptr ? "" : " of an owner",
-      " needs the role primary, and ", peer.names(), " has the roles ",
-      identity::RolesText(peer.roles()), " on ", ring_->name(), ": to give it, there ",
-      ring_->TrustCommand(peer.name(), peer.lines().front().key, peer.roles() | kRolePrimary)));
+  return PermissionDenied(
+      Text(BodyName(request.type), hello == nullptr ? "" : " of an owner",
+           " needs the role primary, and ", peer.names(), " has the roles ",
+           identity::RolesText(peer.roles()), " on ", ring_->name(), ": to give it, there ",
+           ring_->TrustCommand(peer.name(), peer.lines().front().key, kRolePrimary)));
 }
 
 std::shared_ptr<const identity::KeyRing> Trust::Ring() const {

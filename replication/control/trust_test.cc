@@ -199,8 +199,8 @@ TEST_F(TrustTest, NobodyElseHasThisHostsNameThoughNoLineHasIt) {
   const auto rep = (*identity::KeyRing::Load(Dir("rep")))->public_key();
   const Status refused = Of("ann").CheckHost(*ring->Find(rep), "ann");
   EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
-  EXPECT_TRUE(Has(refused,
-                  "keys trust --dir " + Dir("ann") + " ann " + identity::KeyText(rep) + " replica"))
+  EXPECT_TRUE(
+      Has(refused, "keys trust --dir " + Dir("ann") + " ann " + identity::KeyText(rep) + " ROLES"))
       << refused.message();
   EXPECT_OK(Of("ann").CheckHost(*ring->Find(ring->public_key()), "ann"));
 }

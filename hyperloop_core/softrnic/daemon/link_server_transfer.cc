@@ -152,8 +152,7 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
       c.channel.peer().names() + " speaks for host " + (known.empty() ? "" : known + ", ") +
       (known.empty() ? "that its key is not trusted as" : "which its key is not trusted as") +
       ". On the machine of " + options_.keys->name() + ": " +
-      options_.keys->TrustCommand(host, c.channel.peer().lines().front().key,
-                                  options_.keys->RolesOf(host) | identity::kRoleLink);
+      options_.keys->TrustCommand(host, c.channel.peer().lines().front().key, identity::kRoleLink);
   Count(&counters_.claims_refused, 1);
   refusals_.Note(c.name, why, c.source);
   Packet reply{.type = PacketType::kRefuse,

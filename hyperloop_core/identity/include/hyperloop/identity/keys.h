@@ -118,11 +118,11 @@ class KeyRing {
   // The names that `trusted` says are found at `endpoint`, each once.
   std::vector<std::string> NamesAt(std::string_view endpoint) const;
   std::vector<TrustedPeer> trusted() const;
-  // The roles of `name` in `trusted`, with any key.
-  Roles RolesOf(std::string_view name) const;
-  // The command that trusts `key`, for messages. Roles replace those of the line, so these are all
-  // that it is to have.
-  std::string TrustCommand(std::string_view name, const PublicKey& key, Roles roles) const;
+  // The command that gives `key` the name and `needed`, for messages. Roles replace those of the
+  // line, so the command has those that the name has with this key, too; never those that it has
+  // with another one. Where it has only others, whether this is its new key is for a person to
+  // find out: the command is not complete, and its text says why.
+  std::string TrustCommand(std::string_view name, const PublicKey& key, Roles needed) const;
 
  private:
   struct Seen;
