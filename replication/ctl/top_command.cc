@@ -119,7 +119,7 @@ class Top {
     Samples now;
     for (const NodePlace& place : nodes->replicas()) now[place.name] = SampleOf(*nodes, place);
     Sample primary{Clock::now(), NotFound("it is read nowhere"), {}, {}};
-    if (Result<HostCounters> counted = nodes->CountersOf("primary"); counted.ok())
+    if (Result<HostCounters> counted = nodes->CountersOf(PrimaryHost(*nodes)); counted.ok())
       primary.counters = std::move(counted->counters);
     now["primary"] = std::move(primary);
     PrintHead(*nodes, now);
@@ -127,6 +127,7 @@ class Top {
                 "SEQUENCE", "REC/S", "B/S", "RING", "DATA", "WQE/S", "FLUSH/S", "ERR/S");
     PrintCounters("primary", now["primary"], std::string(61, ' '));
     for (const NodePlace& place : nodes->replicas()) PrintReplica(place, now);
+    PrintUncounted(*nodes, now);
     before_ = std::move(now);
     return kExitOk;
   }
@@ -135,6 +136,27 @@ class Top {
   const Sample* Before(const std::string& name) const {
     const auto found = before_.find(name);
     return found == before_.end() ? nullptr : &found->second;
+  }
+
+  // The host that the URI names, unless that is a replica's: then the primary's is elsewhere.
+  static std::string PrimaryHost(const Nodes& nodes) {
+    const std::string host = nodes.CountingHosts().front();
+    const auto is_its = [&](const NodePlace& place) { return place.host == host; };
+    return std::ranges::any_of(nodes.replicas(), is_its) ? "" : host;
+  }
+
+  // Each machine's daemon counts what its own hosts do.
+  static void PrintUncounted(const Nodes& nodes, const Samples& now) {
+    std::string names;
+    for (const NodePlace& place : nodes.replicas())
+      if (place.socket.empty() && !now.at(place.name).counters.has_value())
+        names += ", " + Short(place.name);
+    if (names.empty()) return;
+    if (!now.at("primary").counters.has_value()) names = ", primary" + names;
+    std::printf(
+        "RNICs not shown: %s: this machine's daemon does not serve them. hyperloopctl "
+        "counters on their machines, or --metrics of the daemons there, shows them\n",
+        names.c_str() + 2);
   }
 
   // The file that the URI or the command line names.

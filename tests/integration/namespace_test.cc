@@ -454,6 +454,9 @@ TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
     std::string row = top.ReadLine();
     while (!row.empty() && !row.starts_with("replica2")) row = top.ReadLine();
     EXPECT_THAT(row, testing::ContainsRegex("running +closed +[1-9]"));
+    EXPECT_THAT(top.ReadLine(),
+                testing::HasSubstr(i == 2 ? "RNICs not shown: primary, replica0, replica2:"
+                                          : "RNICs not shown: "));
     ExpectWorks(on(i, {"verify"}), "B in use are equal");
     ExpectWorks(on(i, {"dump", "--replica", "2", "--length", "16", "--hex"}), "0000000000");
     ExpectWorks(on(i, {"export", "--replica", "1", "--to", machines_.Path("to" + std::to_string(i)),
