@@ -26,8 +26,10 @@ struct Member {
   bool sound() const { return status.log_error.empty() && status.damage.empty(); }
 };
 
-// Whether another primary has taken the group since `pool` last was a member of it.
-bool IsOfFormerPrimary(const NodeStatus& pool, const std::vector<Member>& replicas) {
+// Whether the group was served since by a taking of which the log of `pool` knows nothing: with
+// another pool, or with this one before it lost its end. A taking writes to its own pool before any
+// replica, so one that was cut short leaves no such pool behind.
+bool IsOfFormerTaking(const NodeStatus& pool, const std::vector<Member>& replicas) {
   return std::ranges::any_of(replicas, [&pool](const Member& each) {
     const NodeStatus::Recorded& now = each.status.configuration;
     return each.status.group == pool.group && now.epoch > pool.configuration.epoch &&
@@ -57,9 +59,10 @@ Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
   HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
   Result<NodeStatus> status = view->Check();
   if (!status.ok()) return status.status().WithContext("primary");
-  if (IsOfFormerPrimary(*status, members)) {
+  if (IsOfFormerTaking(*status, members)) {
     *left_out = Text("; left out: ", nodes.primary_pool(),
-                     ", which the primary of the group's newest epoch did not use");
+                     ", whose log ends before the group's newest epoch: it is a former primary's, "
+                     "or has lost its end; an opening that uses it makes it equal");
   } else {
     members.push_back({"primary", false, std::move(view), *std::move(status)});
   }

@@ -94,6 +94,29 @@ TEST_F(PromoteTest, TheFormerPrimarysPoolIsNotCompared) {
   EXPECT_THAT(after.text, HasSubstr("left out: " + cluster_.Options().pool));
 }
 
+// As after a power cut that takes the end of the own pool, and of no replica's.
+TEST_F(PromoteTest, APoolThatLostItsEndIsComparedAgainAfterAnOpening) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  const std::string pool = cluster_.Options().pool, kept = cluster_.folder() + "/kept.pool";
+  const std::string verify = "verify --uri '" + FormatStoreUri(cluster_.Options()) + "'";
+  const auto put = [&](const std::string& key) {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Put(key, "value"));
+  };
+  fs::copy_file(pool, kept);
+  ASSERT_NO_FATAL_FAILURE(put("lost"));
+  fs::rename(kept, pool);
+  const Outcome without = Ctl(verify);
+  EXPECT_EQ(without.exit_status, 0) << without.text;
+  EXPECT_THAT(without.text, HasSubstr("left out: " + pool + ", whose log ends before"));
+  ASSERT_NO_FATAL_FAILURE(put("another"));
+  const Outcome with = Ctl(verify);
+  EXPECT_EQ(with.exit_status, 0) << with.text;
+  EXPECT_THAT(with.text, HasSubstr("primary: "));
+  EXPECT_THAT(with.text, testing::Not(HasSubstr("left out")));
+}
+
 // A link that an earlier call left is the replica's own file.
 TEST_F(PromoteTest, ALeftoverLinkIsNotWrittenThrough) {
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
