@@ -37,10 +37,10 @@ Result<RegionGeometry> GeometryOf(const StoreOptions& options, uint64_t region_s
                                  options.extent_size);
 }
 
-// An error of opening, with what can be done about it.
+// An error of opening, behind what can be done about it.
 Status WithRemedy(const Status& status) {
   if (!IsGroupError(status.code())) return status;
-  return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
+  return {status.code(), Text("open again ", kWhenAllRun, ": ", status.message())};
 }
 
 Status HeldBy(const MemberLook& living) {
