@@ -45,6 +45,18 @@ std::string_view DatapathName(Datapath datapath) {
   return "unknown";
 }
 
+std::string_view WaitModeName(WaitMode wait) {
+  switch (wait) {
+    case WaitMode::kPoll:
+      return "poll";
+    case WaitMode::kEvent:
+      return "event";
+    case WaitMode::kHybrid:
+      return "hybrid";
+  }
+  return "unknown";
+}
+
 Result<std::unique_ptr<Member>> Member::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const MemberOptions& options) {

@@ -182,16 +182,12 @@ std::string SetOnReplicaFailure(std::string_view value, StoreOptions* options) {
   return "";
 }
 
-// By WaitMode.
-constexpr std::array<std::string_view, 3> kWaitNames = {"poll", "event", "hybrid"};
-
 std::string SetWait(std::string_view value, StoreOptions* options) {
   options->wait.reset();
   if (value == "auto") return "";
-  const auto* const found = std::ranges::find(kWaitNames, value);
-  if (found == kWaitNames.end()) return "is not a known way to wait";
-  options->wait = static_cast<WaitMode>(found - kWaitNames.begin());
-  return "";
+  for (const WaitMode wait : {WaitMode::kPoll, WaitMode::kEvent, WaitMode::kHybrid})
+    if (value == WaitModeName(wait)) options->wait = wait;
+  return options->wait ? "" : "is not a known way to wait";
 }
 
 std::string CheckReplicas(const std::vector<std::string>& replicas) {
@@ -319,9 +315,7 @@ constexpr Option kOptions[] = {
       "primary may use fewer than four processors or has another RNIC than a replica, and poll "
       "otherwise."},
      SetWait,
-     [](const S& o) {
-       return std::string(o.wait ? kWaitNames[static_cast<size_t>(*o.wait)] : "auto");
-     }},
+     [](const S& o) { return std::string(o.wait ? WaitModeName(*o.wait) : "auto"); }},
     {{"poll_us", "integer", "50", "1 to 1000000",
       "With wait=hybrid: microseconds of polling before the primary sleeps."},
      SetInteger<&S::poll_us, 1, 1'000'000>,

@@ -12,12 +12,15 @@ DatapathChoice ChooseDatapath(std::span<const uint64_t> rnics) {
   return {Datapath::kOffload, "one RNIC serves all replicas"};
 }
 
-WaitMode ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
-                    int processors) {
+WaitChoice ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
+                      int processors) {
   constexpr int kMany = 4;
-  if (!caps.completion_events) return WaitMode::kPoll;
-  const bool apart = std::ranges::any_of(rnics, [own](uint64_t each) { return each != own; });
-  return apart || processors < kMany ? WaitMode::kHybrid : WaitMode::kPoll;
+  if (!caps.completion_events) return {WaitMode::kPoll, "this node's RNIC wakes nobody"};
+  if (std::ranges::any_of(rnics, [own](uint64_t each) { return each != own; }))
+    return {WaitMode::kHybrid, "a replica has another RNIC than this node"};
+  if (processors < kMany)
+    return {WaitMode::kHybrid, "this program may use fewer than four processors"};
+  return {WaitMode::kPoll, "one RNIC serves all nodes, and there are processors"};
 }
 
 }  // namespace hyperloop

@@ -16,6 +16,11 @@ struct DatapathChoice {
   std::string_view why;  // for people; points to static text
 };
 
+struct WaitChoice {
+  WaitMode wait{};
+  std::string_view why;  // as above
+};
+
 // `rnics`: that of each replica, in the order of the chain (rnic::Device::rnic). A chain that RNICs
 // forward needs more requests for an operation than writes to each replica. Within one RNIC they
 // cost nothing but its time; between RNICs each hop waits for a network.
@@ -24,7 +29,7 @@ DatapathChoice ChooseDatapath(std::span<const uint64_t> rnics);
 // `own`: the primary's RNIC. `processors`: on so many it may run. A primary that polls without end
 // takes a processor that with few of them its RNIC, or its program, has need of; and what passes
 // between machines takes so long that sleeping costs little.
-WaitMode ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
-                    int processors);
+WaitChoice ChooseWait(const rnic::Caps& caps, uint64_t own, std::span<const uint64_t> rnics,
+                      int processors);
 
 }  // namespace hyperloop

@@ -26,12 +26,12 @@ TEST(ChooseWaitTest, PollsOnlyWhereAProcessorIsLeftAndAllIsNear) {
   rnic::Caps caps;
   caps.completion_events = true;
   const std::array<uint64_t, 2> near{7, 7}, apart{7, 8};
-  EXPECT_EQ(ChooseWait(caps, 7, near, 4), WaitMode::kPoll);
-  EXPECT_EQ(ChooseWait(caps, 7, near, 3), WaitMode::kHybrid);
-  EXPECT_EQ(ChooseWait(caps, 7, apart, 64), WaitMode::kHybrid);
-  EXPECT_EQ(ChooseWait(caps, 9, near, 64), WaitMode::kHybrid);
+  EXPECT_EQ(ChooseWait(caps, 7, near, 4).wait, WaitMode::kPoll);
+  EXPECT_EQ(ChooseWait(caps, 7, near, 3).wait, WaitMode::kHybrid);
+  EXPECT_EQ(ChooseWait(caps, 7, apart, 64).wait, WaitMode::kHybrid);
+  EXPECT_EQ(ChooseWait(caps, 9, near, 64).wait, WaitMode::kHybrid);
   caps.completion_events = false;
-  EXPECT_EQ(ChooseWait(caps, 9, apart, 2), WaitMode::kPoll) << "nothing would wake it";
+  EXPECT_EQ(ChooseWait(caps, 9, apart, 2).wait, WaitMode::kPoll) << "nothing would wake it";
 }
 
 }  // namespace

@@ -82,18 +82,20 @@ std::vector<uint64_t> Session::RnicsOfMembers() const {
   return rnics;
 }
 
-Datapath Session::DatapathToArm() {
-  const DatapathChoice choice = options_.datapath.has_value()
-                                    ? DatapathChoice{*options_.datapath, "as the options say"}
-                                    : ChooseDatapath(RnicsOfMembers());
-  if (armed_.exchange(choice.datapath) != choice.datapath)
-    Say(LogLevel::kInfo, Text("datapath ", DatapathName(choice.datapath), ": ", choice.why));
-  return choice.datapath;
-}
-
-WaitMode Session::WaitToArm() const {
-  if (options_.wait.has_value()) return *options_.wait;
-  return ChooseWait(device_->caps(), device_->rnic(), RnicsOfMembers(), AllowedProcessors());
+Session::Armed Session::ChooseHowToArm() {
+  constexpr std::string_view kAsked = "as the options say";
+  const std::vector<uint64_t> rnics = RnicsOfMembers();
+  const DatapathChoice path = options_.datapath.has_value()
+                                  ? DatapathChoice{*options_.datapath, kAsked}
+                                  : ChooseDatapath(rnics);
+  const WaitChoice wait = options_.wait.has_value() ? WaitChoice{*options_.wait, kAsked}
+                                                    : ChooseWait(device_->caps(), device_->rnic(),
+                                                                 rnics, AllowedProcessors());
+  if (armed_.exchange(path.datapath) != path.datapath)
+    Say(LogLevel::kInfo, Text("datapath ", DatapathName(path.datapath), ": ", path.why));
+  if (armed_wait_.exchange(wait.wait) != wait.wait)
+    Say(LogLevel::kInfo, Text("wait ", WaitModeName(wait.wait), ": ", wait.why));
+  return {path.datapath, wait.wait};
 }
 
 Status Session::ArmGroup() {
@@ -103,11 +105,11 @@ Status Session::ArmGroup() {
                       pd_->Register(own.data(), own.size(),
                                     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead,
                                     pool_->region_backing()));
-  const Datapath datapath = DatapathToArm();
+  const auto [datapath, wait] = ChooseHowToArm();
   GroupOptions group_options;
   group_options.datapath = datapath;
   group_options.window = options_.window;
-  group_options.wait = WaitToArm();
+  group_options.wait = wait;
   group_options.poll_time = std::chrono::microseconds(options_.poll_us);
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.link_timeout = failure_times_.silence;

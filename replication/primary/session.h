@@ -118,6 +118,12 @@ class Session {
   Session(StoreOptions options, DeviceOpener open_device, std::shared_ptr<Log> log)
       : options_(std::move(options)), open_device_(std::move(open_device)), log_(std::move(log)) {}
 
+  // How the group is armed; see choose_datapath.h.
+  struct Armed {
+    Datapath datapath{};
+    WaitMode wait{};
+  };
+
   static const Status& StatusOf(const Status& status) { return status; }
   template <class T>
   static const Status& StatusOf(const Result<T>& result) {
@@ -192,10 +198,10 @@ class Session {
   Status InstallAll(Configuration next, bool lasting = false);
   // Records at all replicas that stay, before the group's replicas change, that they decide.
   Status InstallBeforeChange(const TakePlan& plan);
-  // Makes members and queues, and locks the lock word. All regions must be equal.
   std::vector<uint64_t> RnicsOfMembers() const;
-  Datapath DatapathToArm();
-  WaitMode WaitToArm() const;
+  // By the options, or by what members and processors there are now. What is new is logged.
+  Armed ChooseHowToArm();
+  // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
   // `attached`: the members' memory can be reached.
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
@@ -423,8 +429,9 @@ class Session {
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
-  std::atomic<std::optional<Datapath>> armed_{
-      std::nullopt};  // the group has this one, or had it last
+  // How the group is armed, or was last.
+  std::atomic<std::optional<Datapath>> armed_{std::nullopt};
+  std::atomic<std::optional<WaitMode>> armed_wait_{std::nullopt};
   std::atomic<bool> closing_{false};
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};

@@ -91,8 +91,13 @@ std::string Session::MetricsPage(const std::string& group_id) const {
   page.Add("hyperloop_primary_up", up ? 1 : 0, {group});
   page.Add("hyperloop_primary_fenced", fenced_ ? 1 : 0, {group});
   page.Add("hyperloop_primary_epoch", epoch(), {group});
-  if (const std::optional<Datapath> armed = armed_)
-    page.Add("hyperloop_primary_info", 1, {group, {"datapath", std::string(DatapathName(*armed))}});
+  const std::optional<Datapath> datapath = armed_;
+  const std::optional<WaitMode> wait = armed_wait_;
+  if (datapath && wait)
+    page.Add("hyperloop_primary_info", 1,
+             {group,
+              {"datapath", std::string(DatapathName(*datapath))},
+              {"wait", std::string(WaitModeName(*wait))}});
   AddReplicas(group, &page);
   page.Add("hyperloop_primary_window", options_.window, {group});
   AddLane(lane_->counters(), group, &page);

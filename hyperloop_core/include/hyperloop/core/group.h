@@ -83,6 +83,7 @@ using Ticket = uint64_t;  // 1, 2, 3 … in submission order
 // kHybrid polls for GroupOptions::poll_time and then sleeps, so that only what takes longer pays
 // the wake-up, and an outage takes no processor.
 enum class WaitMode : uint8_t { kPoll, kEvent, kHybrid };
+std::string_view WaitModeName(WaitMode wait);  // poll, event, hybrid
 
 struct OperationResult {
   // gCAS: the original value at each replica that executed; elsewhere 0.

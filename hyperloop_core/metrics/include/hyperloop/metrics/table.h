@@ -181,8 +181,10 @@ inline constexpr Info kTable[] = {
     {"hyperloop_primary_fenced", Type::kGauge, kPrimary, "group",
      "Whether another primary has taken the group"},
     {"hyperloop_primary_epoch", Type::kGauge, kPrimary, "group", "Epoch of this primary"},
-    {"hyperloop_primary_info", Type::kGauge, kPrimary, "datapath,group",
-     "Always 1; the label says how operations reach the replicas now"},
+    {"hyperloop_primary_info", Type::kGauge, kPrimary, "datapath,group,wait",
+     "Always 1; the labels say how operations reach the replicas now, and how the primary waits "
+     "for "
+     "them"},
     {"hyperloop_primary_replica_present", Type::kGauge, kPrimary, "group,replica",
      "Whether this replica is a member of the configuration; 0: the group goes on without it"},
     {"hyperloop_primary_replica_suspected", Type::kGauge, kPrimary, "group,replica",
