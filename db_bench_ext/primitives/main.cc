@@ -28,8 +28,10 @@ DEFINE_string(rate, "0",
               "list of operations a second, open loop: latency counts from the intended start; 0: "
               "closed loop");
 DEFINE_string(replicas, "3", "list of group sizes of the own cluster, in replicas");
-DEFINE_string(datapath, "",
-              "list of offload, fanout, cpu-polling, cpu-event; without it the URI's, or offload");
+DEFINE_string(
+    datapath, "",
+    "list of auto, offload, fanout, cpu-polling, cpu-event; without it the URI's, or auto, "
+    "whose choice is shown");
 DEFINE_string(raw, "",
               "instead of primitives round trips of verbs between two hosts: list of write, send, "
               "write-imm, read, read-memory; or all");
@@ -162,7 +164,7 @@ Status ReadLists(Choices* choices) {
   HL_ASSIGN_OR_RETURN(choices->replicas, NumberList("replicas", FLAGS_replicas, 1u, kMaxGroupSize));
   if (IsGiven("datapath")) choices->datapaths = SplitList(FLAGS_datapath);
   HL_RETURN_IF_ERROR(CheckWords("datapath", choices->datapaths,
-                                {"offload", "fanout", "cpu-polling", "cpu-event"}));
+                                {"auto", "offload", "fanout", "cpu-polling", "cpu-event"}));
   if (IsGiven("raw")) choices->raw = SplitList(FLAGS_raw);
   HL_ASSIGN_OR_RETURN(choices->inlined, YesOrNo("inline", FLAGS_inline));
   HL_ASSIGN_OR_RETURN(choices->signal_every,

@@ -9,10 +9,13 @@ namespace {
 
 constexpr uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
 
-Result<std::vector<std::optional<Datapath>>> Datapaths(const Choices& choices) {
-  std::vector<std::optional<Datapath>> datapaths;
+Result<std::vector<std::optional<DatapathOption>>> Datapaths(const Choices& choices) {
+  std::vector<std::optional<DatapathOption>> datapaths;
   for (const std::string& name : choices.datapaths) {
-    HL_ASSIGN_OR_RETURN(const Datapath datapath, ParseDatapath(name));
+    DatapathOption datapath;
+    if (name != "auto") {
+      HL_ASSIGN_OR_RETURN(datapath, ParseDatapath(name));
+    }
     datapaths.emplace_back(datapath);
   }
   if (datapaths.empty()) datapaths.emplace_back(std::nullopt);
@@ -199,7 +202,7 @@ Result<Plan> Combine(const Choices& choices) {
   }
   HL_ASSIGN_OR_RETURN(const auto datapaths, Datapaths(choices));
   for (const uint32_t replicas : choices.replicas) {
-    for (const std::optional<Datapath> datapath : datapaths) {
+    for (const std::optional<DatapathOption>& datapath : datapaths) {
       for (const uint32_t window : choices.windows) {
         HL_ASSIGN_OR_RETURN(std::vector<Case> cases, Cases(choices, window));
         plan.groups.push_back({replicas, datapath, std::move(cases)});

@@ -11,11 +11,14 @@
 
 namespace hyperloop::bench {
 
+// As a URI's datapath; none: auto.
+using DatapathOption = std::optional<Datapath>;
+
 // Cases on one group. All have the same window, because a group has slots for its window, and its
 // regions need room for the operations in flight.
 struct GroupPlan {
   uint32_t replicas = 3;
-  std::optional<Datapath> datapath;  // none: the URI's, or offload
+  std::optional<DatapathOption> datapath;  // none: the URI's
   std::vector<Case> cases;
 };
 
@@ -33,7 +36,7 @@ struct Choices {
   std::vector<uint32_t> windows{1};
   std::vector<double> rates{0};
   std::vector<uint32_t> replicas{3};
-  std::vector<std::string> datapaths;  // empty: the URI's, or offload
+  std::vector<std::string> datapaths;  // empty: the URI's
   std::vector<bool> inlined{false}, chained{false};
   std::vector<uint32_t> signal_every{1}, requests{1};
   bool flush = false;

@@ -30,6 +30,16 @@ TEST(PlanTest, EveryCombinationIsACase) {
   EXPECT_EQ(plan->cases(), 4u * (3 * 2 + 2) * 3);
 }
 
+TEST(PlanTest, DatapathsAreNamedOrLeftToThePrimaryOrToTheUri) {
+  Choices choices;
+  EXPECT_EQ(Combine(choices)->groups[0].datapath, std::nullopt);
+  choices.datapaths = {"auto", "fanout"};
+  const Result<Plan> plan = Combine(choices);
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->groups[0].datapath, std::optional<DatapathOption>(DatapathOption{}));
+  EXPECT_EQ(plan->groups[1].datapath, std::optional<DatapathOption>(Datapath::kFanout));
+}
+
 TEST(PlanTest, WarmUpIsATenthUnlessGiven) {
   Choices choices;
   choices.number = 200;
@@ -89,7 +99,7 @@ TEST(PlanTest, TheSuiteCoversSizesWindowsGroupsPrimitivesAndVerbs) {
   std::set<uint64_t> sizes;
   std::set<uint32_t> windows, replicas;
   std::set<Primitive> primitives;
-  std::set<std::optional<Datapath>> datapaths;
+  std::set<std::optional<DatapathOption>> datapaths;
   for (const GroupPlan& group : plan->groups) {
     replicas.insert(group.replicas);
     datapaths.insert(group.datapath);

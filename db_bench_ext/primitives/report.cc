@@ -20,7 +20,6 @@ uint64_t Counter(const HostWork& work, const char* name) {
   const auto found = work.difference.find(name);
   return found == work.difference.end() ? 0 : found->second;
 }
-const char* WaitName(WaitMode wait) { return wait == WaitMode::kPoll ? "poll" : "event"; }
 double Us(uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
 double PerOperation(uint64_t count, uint64_t operations) {
@@ -84,7 +83,10 @@ void AddSurroundings(const Surroundings& around, const Measurement& measured, Js
   out["cpu_seconds"] = CpuSeconds(around.cpu);
   out["cpu_share"] = CpuShare(around, measured.seconds);
   out["ping_pong_p50_ns"] = around.ping_pong_p50_ns;
-  if (around.tcp_chain_p50_ns != 0) out["tcp_chain_p50_ns"] = around.tcp_chain_p50_ns;
+  if (around.tcp_chain_p50_ns != 0) {
+    out["tcp_chain_p50_ns"] = around.tcp_chain_p50_ns;
+    out["tcp_fanout_p50_ns"] = around.tcp_fanout_p50_ns;
+  }
   out["p50_to_ping_pong"] = around.ping_pong_p50_ns == 0
                                 ? 0.0
                                 : static_cast<double>(measured.latency.Percentile(50)) /
@@ -166,7 +168,7 @@ std::string ToJson(const CaseReport& report) {
   json["replicas"] = report.replicas;
   json["loop"] = report.load.rate > 0 ? "open" : "closed";
   json["rate"] = report.load.rate;
-  json["wait"] = WaitName(report.load.wait);
+  json["wait"] = WaitModeName(report.load.wait);
   AddLatency(report.measured, &json);
   // The re-arming of used slots, for each replica and operation.
   const auto per_replica = [&](const char* name) {
@@ -194,7 +196,7 @@ std::string ToJson(const RawReport& report) {
   json["signal_every"] = load.signal_every;
   json["requests"] = load.requests;
   json["chained"] = load.chained;
-  json["wait"] = WaitName(load.wait);
+  json["wait"] = WaitModeName(load.wait);
   AddLatency(report.measured, &json);
   uint64_t doorbells = 0, cqes = 0;
   for (const HostWork& work : report.around.hosts) {
@@ -210,10 +212,11 @@ std::string ToJson(const RawReport& report) {
 
 std::string TableHead(bool apart) {
   char line[256];
-  std::snprintf(
-      line, sizeof line, "%-11s %-8s %-5s %8s %6s %4s %9s %11s %9s %9s %9s %9s %10s %8s %8s %s%s",
-      "datapath", "op", "flush", "size", "window", "repl", "rate", "op/s", "p50 us", "p95 us",
-      "p99 us", "p99.9 us", "max us", "ping us", "re-arm B", "load", apart ? "  TCP chain us" : "");
+  std::snprintf(line, sizeof line,
+                "%-11s %-8s %-5s %8s %6s %4s %9s %11s %9s %9s %9s %9s %10s %8s %8s %s%s",
+                "datapath", "op", "flush", "size", "window", "repl", "rate", "op/s", "p50 us",
+                "p95 us", "p99 us", "p99.9 us", "max us", "ping us", "re-arm B", "load",
+                apart ? "  TCP chain us  TCP fan-out us" : "");
   return line;
 }
 
@@ -221,9 +224,10 @@ std::string TableLine(const CaseReport& report) {
   const LatencyHistogram& latency = report.measured.latency;
   char rate[32] = "closed";
   if (report.load.rate > 0) std::snprintf(rate, sizeof rate, "%.0f", report.load.rate);
-  char chain[32] = "";
+  char bare_tcp[64] = "";
   if (report.around.tcp_chain_p50_ns != 0)
-    std::snprintf(chain, sizeof chain, "%14.2f", Us(report.around.tcp_chain_p50_ns));
+    std::snprintf(bare_tcp, sizeof bare_tcp, "%14.2f%16.2f", Us(report.around.tcp_chain_p50_ns),
+                  Us(report.around.tcp_fanout_p50_ns));
   char line[320];
   std::snprintf(
       line, sizeof line,
@@ -235,7 +239,7 @@ std::string TableLine(const CaseReport& report) {
       Us(latency.Percentile(50)), Us(latency.Percentile(95)), Us(latency.Percentile(99)),
       Us(latency.Percentile(99.9)), Us(latency.max()), Us(report.around.ping_pong_p50_ns),
       PerReplica(report.around, "ring_bytes_by_scatter", latency.count()),
-      report.around.load.c_str(), report.around.reasons.empty() ? "" : " INVALID", chain);
+      report.around.load.c_str(), report.around.reasons.empty() ? "" : " INVALID", bare_tcp);
   return line;
 }
 
@@ -255,10 +259,10 @@ std::string TableLine(const RawReport& report) {
                 "%-11s %8u %6s 1/%-4u %8u %7s %5s %11.0f %9.2f %9.2f %9.2f %10.1f %8.2f %s",
                 std::string(VerbName(load.verb)).c_str(), load.size,
                 load.inline_data ? "yes" : "no", load.signal_every, load.requests,
-                load.chained ? "yes" : "no", WaitName(load.wait), OpsPerSecond(report.measured),
-                Us(latency.Percentile(50)), Us(latency.Percentile(99)),
-                Us(latency.Percentile(99.9)), Us(latency.max()), Us(report.around.ping_pong_p50_ns),
-                report.around.load.c_str());
+                load.chained ? "yes" : "no", std::string(WaitModeName(load.wait)).c_str(),
+                OpsPerSecond(report.measured), Us(latency.Percentile(50)),
+                Us(latency.Percentile(99)), Us(latency.Percentile(99.9)), Us(latency.max()),
+                Us(report.around.ping_pong_p50_ns), report.around.load.c_str());
   return line;
 }
 

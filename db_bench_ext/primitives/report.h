@@ -37,7 +37,9 @@ struct Surroundings {
   std::string provider = "softrnic";
   std::string load = "idle";  // or noise
   uint64_t ping_pong_p50_ns = 0;
-  uint64_t tcp_chain_p50_ns = 0;  // 0: the hosts are not apart
+  // Over bare TCP (bare_tcp.h); 0: the hosts are not apart.
+  uint64_t tcp_chain_p50_ns = 0;
+  uint64_t tcp_fanout_p50_ns = 0;
   pid_t daemon_pid = 0;
   std::vector<HostWork> hosts;  // the primary, then the replicas in chain order
   CpuTimes cpu;
@@ -75,7 +77,7 @@ std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTim
 std::string ToJson(const CaseReport& report);
 std::string ToJson(const RawReport& report);
 // The head of a text table, and one line of it.
-// `apart`: with the TCP chain beside it.
+// `apart`: with bare TCP beside it.
 std::string TableHead(bool apart);
 std::string TableLine(const CaseReport& report);
 std::string RawTableHead();

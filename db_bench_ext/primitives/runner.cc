@@ -10,8 +10,8 @@
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/core/verbs.h"
 #include "primitives/append_workload.h"
+#include "primitives/bare_tcp.h"
 #include "primitives/ping_pong.h"
-#include "primitives/tcp_chain.h"
 #include "primitives/workload.h"
 
 namespace hyperloop::bench {
@@ -114,10 +114,15 @@ class Runner {
     report.replicas = target.replicas();
     report.datapath = DatapathName(target.datapath());
     if (options_.hosts_apart) {
-      HL_ASSIGN_OR_RETURN(
-          const LatencyHistogram chain,
-          TcpChain(target.meters().cluster()->info(), MessageBytes(load), 2000, interrupted_));
+      constexpr uint64_t kMessages = 2000;
+      const ClusterInfo& cluster = target.meters().cluster()->info();
+      const size_t bytes = MessageBytes(load);
+      HL_ASSIGN_OR_RETURN(const LatencyHistogram chain,
+                          TcpChain(cluster, bytes, kMessages, interrupted_));
+      HL_ASSIGN_OR_RETURN(const LatencyHistogram fanout,
+                          TcpFanout(cluster, bytes, kMessages, interrupted_));
       report.around.tcp_chain_p50_ns = chain.Percentile(50);
+      report.around.tcp_fanout_p50_ns = fanout.Percentile(50);
     }
     if (load.primitive == Primitive::kAppend) {
       HL_ASSIGN_OR_RETURN(Store* const store, target.TakeStore(load.wait));

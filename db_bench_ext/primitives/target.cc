@@ -153,9 +153,8 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   if (options.datapath) store.datapath = *options.datapath;
   store.takeover = false;  // whatever the URI says: a benchmark disturbs nobody
   store.restore = false;
-  if (target->cluster_) {
-    if (!store.datapath) store.datapath = Datapath::kOffload;
-  } else {
+  // Taking the group refuses a URI's at once, and makes the choice that `auto` leaves.
+  if (!target->cluster_ || !store.datapath) {
     HL_ASSIGN_OR_RETURN(const Group* const group, target->TakeGroup(options.window, options.wait));
     store.datapath = static_cast<Datapath>(group->info().datapath);
   }

@@ -15,6 +15,7 @@
 #include "hyperloop/replication/store.h"
 #include "measuring/noise.h"
 #include "measuring/processor_affinity.h"
+#include "primitives/plan.h"
 #include "primitives/report.h"
 #include "primitives/workload.h"
 
@@ -98,11 +99,11 @@ class Meters {
 };
 
 struct TargetOptions {
-  std::string uri;                   // empty: a cluster of its own
-  ClusterWanted cluster;             // its own; of a URI's only where this thread runs
-  std::optional<Datapath> datapath;  // none: what the URI says
-  uint32_t window = 1;               // of the first use
-  WaitMode wait = WaitMode::kPoll;   // of the first use
+  std::string uri;                         // empty: a cluster of its own
+  ClusterWanted cluster;                   // its own; of a URI's only where this thread runs
+  std::optional<DatapathOption> datapath;  // none: what the URI says
+  uint32_t window = 1;                     // of the first use
+  WaitMode wait = WaitMode::kPoll;         // of the first use
 };
 
 class Target {
