@@ -65,7 +65,8 @@ def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
     work_of = _Jobs(options, workload, bench, programs.hyperloopctl, binaries)
     processors = placement.choose(options)
     outputs = _Outputs(options)
-    processes.keep_to(processors.replicas)
+    if processors.replicas is not None:
+        processes.keep_to(processors.replicas)
     results = {"version": 1, "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
                "command": shlex.join(["db_bench_ext", *arguments]), "machine": {}, "cases": [], "primitives": [], "alternatives": []}
     with _own_directory(options.work_dir, "--work_dir") as work:
@@ -100,10 +101,8 @@ def _measure(run: runner.Runner, work_of: _Jobs, options, workload: dict[str, st
     with contextlib.ExitStack() as stack:
         others = None
         if options.alternatives:
-            servers = alternatives.find_programs()
-            alternatives.check_disk(options.disk_dir)
-            disk = stack.enter_context(_own_directory(options.disk_dir, "--disk_dir"))
-            runner.check_space(disk, run.bytes_needed())
+            disk = None if options.hosts_apart else stack.enter_context(_disk(options, run))
+            servers = alternatives.find_programs(lambda text: print(f"db_bench_ext: {text}", file=sys.stderr))
             others = alternatives.Alternatives(run, options, workload, servers, work, disk, work_of.db_bench)
         progress = Progress(options.runs * (len(turns) + (len(others.list) if others else 0)) + len(work_of.sweeps))
         stack.callback(progress.clear)
@@ -122,6 +121,15 @@ def _measure(run: runner.Runner, work_of: _Jobs, options, workload: dict[str, st
         for command in work_of.sweeps:
             progress.step(" ".join(["hyperloop-bench", *command[1:]]))
             results["primitives"] += primitives.run(command)
+
+
+@contextlib.contextmanager
+def _disk(options, run: runner.Runner):
+    """A directory of this comparison alone on a disk."""
+    alternatives.check_disk(options.disk_dir)
+    with _own_directory(options.disk_dir, "--disk_dir") as disk:
+        runner.check_space(disk, run.bytes_needed())
+        yield disk
 
 
 class _Outputs:

@@ -9,6 +9,7 @@ import socket
 import time
 
 from comparison.errors import ComparisonError
+from comparison.nodes import LOOPBACK
 
 KEY_BYTES = 16
 SUB_BUCKETS = 8  # of each power of two
@@ -56,8 +57,8 @@ def _histogram(latencies: list[int]) -> list[list]:
     return [[2 ** (bucket / SUB_BUCKETS), 2 ** ((bucket + 1) / SUB_BUCKETS), count] for bucket, count in sorted(counts.items())]
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on now.
+def free_ports(count: int, address: str = LOOPBACK) -> list[int]:
+    """Ports of an address of this machine that nobody listens on now.
 
     The kernel gives none of them to another process that asks for any free port, so they are still
     free when a server starts. Where it gives out nearly all ports, they may not be.
@@ -70,15 +71,15 @@ def free_ports(count: int) -> list[int]:
             if len(ports) == count:
                 break
             with contextlib.suppress(OSError):
-                server = held.enter_context(socket.create_server(("127.0.0.1", port)))
+                server = held.enter_context(socket.create_server((address, port)))
                 ports.append(server.getsockname()[1])
     if len(ports) < count:
-        raise ComparisonError(f"{count} servers need a port each on 127.0.0.1, and only {len(ports)} are free")
+        raise ComparisonError(f"{count} servers need a port each on {address}, and only {len(ports)} are free")
     return ports
 
 
-def connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_PATIENCE)
+def connect(address: str, port: int) -> socket.socket:
+    connection = socket.create_connection((address, port), timeout=ANSWER_PATIENCE)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

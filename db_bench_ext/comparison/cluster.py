@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 
-from comparison import processes
+from comparison import nodes, processes
 from comparison.errors import ComparisonError
 
 
@@ -15,9 +15,9 @@ class Settings:
     region_size: int
     provider: str
     device: str | None
-    processor: int  # of replicas and RNIC daemon
-    spin_us: int
-    priority: str
+    processor: int | None  # of replicas and RNIC daemon; None: any
+    spin_us: int | None  # None, and of priority: as hyperloopctl has it
+    priority: str | None
     hosts_apart: bool = False
     netem: str | None = None
 
@@ -29,6 +29,7 @@ class Cluster:
     uri: str
     daemons: dict[str, int]  # pids by name, the primary's first; empty with provider verbs
     replicas: list[int]  # pids in chain order
+    nodes: list[nodes.Node]  # hosts apart: the primary's, then the replicas' in chain order; else empty
 
     def uri_for(self, datapath: str) -> str:
         base = "&".join(part for part in self.uri.split("&") if not part.startswith("datapath="))
@@ -54,7 +55,8 @@ def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
     else:
         start += ["--hosts-apart"] if settings.hosts_apart else []
         start += ["--netem", settings.netem] if settings.netem else []
-        start += ["--cpu", str(settings.processor), "--spin-us", str(settings.spin_us), "--priority", settings.priority]
+        for flag, value in (("--cpu", settings.processor), ("--spin-us", settings.spin_us), ("--priority", settings.priority)):
+            start += [] if value is None else [flag, str(value)]
     with processes.directory(directory), contextlib.ExitStack() as stack:
         stack.callback(_stop, hyperloopctl, directory)
         # A start is not interrupted, because it would leave the processes that it had begun.
@@ -64,7 +66,8 @@ def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
         pids = {each["name"]: each["pid"] for each in status["processes"]}
         daemons = {name: pid for name, pid in pids.items() if name.endswith("rnicd")}
         yield Cluster(hyperloopctl, directory, status["uri"], daemons,
-                      [pids[f"replica{i}"] for i in range(settings.replicas)])
+                      [pids[f"replica{i}"] for i in range(settings.replicas)],
+                      nodes.apart(status) if settings.hosts_apart else [])
 
 
 def _stop(hyperloopctl: str, directory: pathlib.Path) -> None:

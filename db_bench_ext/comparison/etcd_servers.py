@@ -1,4 +1,4 @@
-"""etcd: three members, and a writer at the leader's HTTP gateway."""
+"""etcd: three members, the first of them the leader, and a writer at its HTTP gateway."""
 
 import base64
 import contextlib
@@ -8,18 +8,19 @@ import subprocess
 
 from comparison import closed_loop, processes
 from comparison.errors import ComparisonError
+from comparison.nodes import Node
 
 PACKAGE = "apt-get install etcd-server"
 MEMBERS = 3
 SETTINGS = ("three members, defaults (every member syncs its log before it answers); PUT through the leader's gRPC gateway: "
-            "HTTP with JSON over TCP on the loopback address, one connection kept open")
+            "HTTP with JSON over TCP, one connection kept open")
 
 
 class Gateway:
     """One HTTP connection to a member's gRPC gateway."""
 
-    def __init__(self, port: int):
-        self._connection = closed_loop.connect(port)
+    def __init__(self, address: str, port: int):
+        self._connection = closed_loop.connect(address, port)
         self._buffer = b""
 
     def call(self, path: bytes, body: bytes) -> bytes:
@@ -46,8 +47,14 @@ class Gateway:
         """A read that only this member answers, to measure the cost of client, gateway and connection."""
         self.call(b"/v3/kv/range", b'{"key":"%b","serializable":true,"count_only":true}' % base64.b64encode(key))
 
-    def status(self) -> dict:
-        return json.loads(self.call(b"/v3/maintenance/status", b"{}"))
+    def status(self) -> tuple[str, str]:
+        """The ids of this member, and of the leader that it follows (0: none)."""
+        status = json.loads(self.call(b"/v3/maintenance/status", b"{}"))
+        return status["header"]["member_id"], status.get("leader", "0")
+
+    def give_lead(self, member: str) -> None:
+        """Of this leader to another member."""
+        self.call(b"/v3/maintenance/transfer-leadership", b'{"targetID":"%b"}' % member.encode())
 
     def close(self) -> None:
         self._connection.close()
@@ -79,35 +86,37 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def running(program: str, directory: pathlib.Path):
-    """The members with their files in `directory`, which must not exist; yields (the leader's Gateway, a member's command)."""
+def running(program: str, directory: pathlib.Path, nodes: list[Node]):
+    """The members on the first of the nodes, with their files in `directory`, which must not exist; yields (the leader's Gateway,
+    its command). The leader is on the first node."""
     with processes.directory(directory), contextlib.ExitStack() as stack:
-        ports = closed_loop.free_ports(2 * MEMBERS)
+        ports = closed_loop.free_ports(2 * MEMBERS, nodes[0].address)
         peers, clients = ports[:MEMBERS], ports[MEMBERS:]
-        everyone = ",".join(f"member{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
+        nodes = nodes[:MEMBERS]
+        everyone = ",".join(f"member{number}=http://{node.address}:{port}" for number, (node, port) in enumerate(zip(nodes, peers)))
         servers, logs = [], []
-        for number in range(MEMBERS):
-            peer, client = f"http://127.0.0.1:{peers[number]}", f"http://127.0.0.1:{clients[number]}"
+        for number, node in enumerate(nodes):
+            peer, client = f"http://{node.address}:{peers[number]}", f"http://{node.address}:{clients[number]}"
             command = [program, "--name", f"member{number}", "--data-dir", str(directory / f"member{number}"),
                        "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                        "--listen-client-urls", client, "--advertise-client-urls", client,
                        "--initial-cluster", everyone, "--initial-cluster-state", "new", "--log-level", "warn"]
             logs.append(directory / f"member{number}.log")
             output = stack.enter_context(logs[-1].open("wb"))
-            servers.append(stack.enter_context(processes.running(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)))
-        leaders: list[Gateway] = []
+            servers.append(stack.enter_context(processes.running(node.command(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output)))
+        gateways: list[Gateway] = []
 
         def ready():
-            for port in clients:
-                gateway = Gateway(port)
-                status = gateway.status()
-                if status.get("leader", "0") not in ("0", 0) and status["leader"] == status["header"]["member_id"]:
-                    gateway.write(b"ready", b"")
-                    leaders.append(gateway)
-                    stack.callback(gateway.close)
-                    return True
-                gateway.close()
+            while len(gateways) < len(nodes):
+                gateways.append(Gateway(nodes[len(gateways)].address, clients[len(gateways)]))
+                stack.callback(gateways[-1].close)
+            ids, leaders = zip(*(gateway.status() for gateway in gateways))
+            if set(leaders) == {ids[0]}:
+                gateways[0].write(b"ready", b"")
+                return True
+            if len(set(leaders)) == 1 and leaders[0] in ids:
+                gateways[ids.index(leaders[0])].give_lead(ids[0])
             return False
 
         closed_loop.await_ready("etcd", servers, logs, ready)
-        yield leaders[0], servers[0].args
+        yield gateways[0], servers[0].args

@@ -8,7 +8,7 @@ import subprocess
 
 from comparison.errors import ComparisonError, UsageError
 
-DATAPATHS = ("offload", "fanout", "cpu-polling", "cpu-event", "none")
+DATAPATHS = ("auto", "offload", "fanout", "cpu-polling", "cpu-event", "none")
 CPU_DATAPATHS = ("cpu-polling", "cpu-event")
 WORKLOADS_OF_YCSB = ("a", "b", "c", "d", "e", "f")
 ALONE = {"noise": "10", "ycsb": ",".join(WORKLOADS_OF_YCSB)}  # flags that need no value, and what they mean without
@@ -115,7 +115,7 @@ def own_parser() -> argparse.ArgumentParser:
     )
     what = parser.add_argument_group("what is compared")
     what.add_argument("--datapaths", type=several(datapath), metavar="LIST",
-                      help=f"of {', '.join(DATAPATHS)}; none is RocksDB without replication (default: offload,cpu-polling,none; with "
+                      help=f"of {', '.join(DATAPATHS)}; auto is the primary's choice, none is RocksDB without replication (default: offload,cpu-polling,none; with "
                       "--provider=verbs fanout,cpu-polling,none)")
     what.add_argument("--replicas", type=whole(1, 8), default=3, metavar="N", help="replicas of a group")
     what.add_argument("--provider", choices=["softrnic", "verbs"], default="softrnic",
@@ -137,7 +137,8 @@ def own_parser() -> argparse.ArgumentParser:
                       help="also run these of YCSB's workloads a to f (hyperloop-ycsb) in the same turns; --ycsb alone means all")
     what.add_argument("--primitives", action="store_true", help="also run hyperloop-bench on the same datapaths and loads; with --provider=verbs its raw verbs alone")
     what.add_argument("--alternatives", action="store_true",
-                      help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members")
+                      help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members; with --hosts_apart RocksDB with "
+                      "the default options, Redis and etcd on the same nodes, with values of 100 B and 1,000 B unless --value_size is given")
     how = parser.add_argument_group("how")
     how.add_argument("--slow_seconds", type=whole(1, 3600), default=10, metavar="S",
                      help="cases in which a replica's thread waits for time slices (cpu-polling and cpu-event under noise, several "
@@ -271,8 +272,11 @@ def parse_own(words: list[str]) -> argparse.Namespace:
                          "systems, and a device has neither")
     if options.hosts_apart and options.provider == "verbs":
         raise UsageError("--hosts_apart goes with --provider=softrnic only: its hosts have RNIC daemons")
-    if options.hosts_apart and options.alternatives:
-        raise UsageError("--alternatives does not go with --hosts_apart: the other systems run on one host")
+    if options.hosts_apart and options.alternatives and options.replicas < 2:
+        raise UsageError("--alternatives with --hosts_apart needs --replicas=2 or more: etcd has three members, each on a node of its own")
+    if options.hosts_apart and options.alternatives and (any(options.noise) or options.primary_cpu is not None or options.replica_cpu is not None):
+        raise UsageError("--alternatives with --hosts_apart compares systems that nothing binds to a processor, on an idle machine: give no "
+                         "--noise, --primary_cpu or --replica_cpu")
     if options.netem and not options.hosts_apart:
         raise UsageError("--netem goes with --hosts_apart only")
     if options.device and options.provider != "verbs":

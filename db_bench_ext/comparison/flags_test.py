@@ -61,7 +61,7 @@ class FlagsTest(unittest.TestCase):
             (["--db=/tmp/x"], "--work_dir chooses where"),
             (["--fs_uri=hyperloop://x"], "--datapaths and --provider choose it"),
             (["--nohistogram=1"], "unknown flag --nohistogram"),
-            (["--datapaths=offload,warp"], "'warp': expected offload"),
+            (["--datapaths=offload,warp"], "'warp': expected auto, offload"),
             (["--datapaths=offload,offload"], "names a value twice"),
             (["--runs=0"], "whole number from 1"),
             (["--replicas=9"], "from 1 to 8"),
@@ -79,7 +79,9 @@ class FlagsTest(unittest.TestCase):
             (["--ycsb_seconds=3"], "--ycsb_seconds=3 goes with --ycsb only"),
             (["--device=rxe0"], "goes with --provider=verbs only"),
             (["--hosts_apart", "--provider=verbs"], "--hosts_apart goes with --provider=softrnic only"),
-            (["--hosts_apart", "--alternatives"], "--alternatives does not go with --hosts_apart"),
+            (["--hosts_apart", "--alternatives", "--replicas=1"], "needs --replicas=2 or more"),
+            (["--hosts_apart", "--alternatives", "--noise"], "give no --noise"),
+            (["--hosts_apart", "--alternatives", "--replica_cpu=0"], "give no --noise, --primary_cpu or --replica_cpu"),
             (["--netem=delay 1ms"], "--netem goes with --hosts_apart only"),
         ):
             with self.subTest(arguments):

@@ -14,12 +14,17 @@ _MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs"}
 
 @dataclasses.dataclass(frozen=True)
 class Processors:
-    primary: int
-    replicas: int
+    """None: nothing is bound to a processor."""
+
+    primary: int | None
+    replicas: int | None
 
 
 def choose(options) -> Processors:
-    """From --primary_cpu and --replica_cpu, by default the first and the last that this process may use."""
+    """From --primary_cpu and --replica_cpu, by default the first and the last that this process may use. Idle hosts apart are not
+    bound, unless the flags say so: each node has programs of its own, which share all processors as those of other systems do."""
+    if options.hosts_apart and not any(options.noise) and options.primary_cpu is None and options.replica_cpu is None:
+        return Processors(None, None)
     allowed = sorted(os.sched_getaffinity(0))
     primary = options.primary_cpu if options.primary_cpu is not None else allowed[0]
     replicas = options.replica_cpu
@@ -38,15 +43,19 @@ def choose(options) -> Processors:
 
 @dataclasses.dataclass(frozen=True)
 class Rnic:
-    """How the RNIC daemon runs. `priority` as hyperloop-rnicd's --priority: nice may spin, fifo is event-driven."""
+    """How the RNIC daemon runs. `priority` as hyperloop-rnicd's --priority: nice may spin, fifo is event-driven. None: as
+    hyperloopctl has it."""
 
-    spin_us: int
-    priority: str
+    spin_us: int | None
+    priority: str | None
 
 
-def rnic(datapath: str, noise: int, tenants: int, hosts_apart: bool, spin_us: int | None) -> Rnic:
+def rnic(datapath: str, noise: int, tenants: int, hosts_apart: bool, spin_us: int | None, bound: bool = True) -> Rnic:
     """Event-driven wherever another thread wants the daemon's processor: noise, a replica that forwards, another tenant's or
-    another host's daemon. Elsewhere it spins as it does by default. `spin_us`, if given, decides instead."""
+    another host's daemon. Elsewhere it spins as it does by default. `spin_us`, if given, decides instead. Daemons that are not
+    bound to a processor run as they do for users."""
+    if not bound:
+        return Rnic(spin_us, None)
     if spin_us is None:
         shared = noise > 0 or datapath in CPU_DATAPATHS or tenants > 1 or hosts_apart
         spin_us = 0 if shared else SPIN_US

@@ -275,12 +275,17 @@ def alternative_bars(prefix: str, alternatives: list[dict]) -> str:
     """Median and 99th percentile of a durable write, HyperLoop and what users would pick instead."""
     names = [("50\u00a0%", "primary"), ("99\u00a0%", "replicas")]
     cells = {}
+    several = len({alternative.get("value_size") for alternative in alternatives}) > 1
+
+    def label(alternative: dict) -> str:
+        return alternative["name"] + (f", {alternative['value_size']:,} B" if several else "")
+
     for index, alternative in enumerate(alternatives):
         for number, percentile in enumerate(("p50", "p99")):
             value = alternative["latency_ns"][percentile]
             if value is None:
                 continue
-            cells[index, number] = (value, None, f"{alternative['name']}, {names[number][0]}: {text.time(value)}")
+            cells[index, number] = (value, None, f"{label(alternative)}, {names[number][0]}: {text.time(value)}")
     return _grouped_bars(prefix, "Median and 99th percentile of the latency of a write, for each system.",
-                         [textwrap.fill(alternative["name"], 20) for alternative in alternatives], names, cells,
+                         [textwrap.fill(label(alternative), 20) for alternative in alternatives], names, cells,
                          "latency of a write (log scale)", text.time, log=True)

@@ -5,12 +5,14 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import re
 import shlex
 
 from comparison import bench_process, cluster, db_bench, noise, placement, processes, procfs, snapshot, validity
 from comparison.errors import ComparisonError
 
 POOL_OVERHEAD = 8 << 20  # of a pool beyond its region
+DATAPATH_CHOICE = re.compile(r"datapath ([a-z-]+): ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Measured:
     benchmark: str
     command: str
     run: dict
+    datapath: str  # that was used: of `auto` the primary's choice
 
 
 class Runner:
@@ -48,6 +51,7 @@ class Runner:
         self._programs = programs
         self._processors = processors
         self._work = work
+        self._bound = processors.primary is not None
         self._numbers = itertools.count()
         self.rocksdb_version = ""
 
@@ -61,7 +65,7 @@ class Runner:
         `place`, by default in the working directory."""
         directory = (place or self._work) / f"run{next(self._numbers)}"
         with contextlib.ExitStack() as stack:
-            clusters = self._start_clusters(stack, configuration, directory)
+            clusters = self._start_clusters(stack, configuration, directory, self._options.tenants)
             stress = stack.enter_context(noise.running(self._programs.stress_ng, configuration.noise, self._processors.replicas))
             stack.enter_context(processes.directory(directory))
             commands = [self._prepared(job, configuration, directory / f"db{i}", each) for i, each in enumerate(clusters)]
@@ -94,18 +98,26 @@ class Runner:
                     job.share(benches.readers[0], finished, begins[0].moment if begins else None, configuration)))
             self.rocksdb_version = self.rocksdb_version or benches.readers[0].version
             on_disk = not placement.in_memory(directory)
-            return self._gather(benches.readers, begins, ends, counters, reasons, shlex.join(commands[0]), configuration, on_disk)
+            used = chosen_datapath(directory / "db0") if configuration.datapath == "auto" else configuration.datapath
+            return self._gather(benches.readers, begins, ends, counters, reasons, shlex.join(commands[0]), configuration, on_disk, used)
 
-    def _start_clusters(self, stack: contextlib.ExitStack, configuration: Configuration, directory: pathlib.Path):
+    @contextlib.contextmanager
+    def nodes(self):
+        """The nodes of a cluster whose hosts are apart, for other programs: its own are idle."""
+        with contextlib.ExitStack() as stack:
+            over, = self._start_clusters(stack, Configuration("auto", 0), self._work / f"run{next(self._numbers)}", 1)
+            yield over.nodes
+
+    def _start_clusters(self, stack: contextlib.ExitStack, configuration: Configuration, directory: pathlib.Path, tenants: int):
         options = self._options
         if configuration.datapath == "none":
-            return [None] * options.tenants
-        rnic = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.hosts_apart, options.rnic_spin_us)
+            return [None] * tenants
+        rnic = placement.rnic(configuration.datapath, configuration.noise, tenants, options.hosts_apart, options.rnic_spin_us, self._bound)
         settings = cluster.Settings(options.replicas, options.region_size, options.provider, options.device,
                                     self._processors.replicas, rnic.spin_us, rnic.priority, options.hosts_apart, options.netem)
         return [
             stack.enter_context(cluster.running(self._programs.hyperloopctl, directory.with_name(f"{directory.name}c{i}"), settings))
-            for i in range(options.tenants)
+            for i in range(tenants)
         ]
 
     def _prepared(self, job, configuration: Configuration, database: pathlib.Path, over) -> list[str]:
@@ -117,7 +129,9 @@ class Runner:
 
     def _placement_reasons(self, who: snapshot.Participants, primary: str) -> list[str]:
         """Checks the placement that the kernel reports at run time, not the one that was requested."""
-        reasons = []
+        reasons: list[str] = []
+        if not self._bound:
+            return reasons
         own, others = self._processors.primary, self._processors.replicas
         for pids, name, processor, normal in ((who.primary, primary, own, False), (who.replicas, "a replica", others, True),
                                               (who.rnic, "the RNIC daemon", others, False), (who.noise, "stress-ng", others, True)):
@@ -128,6 +142,8 @@ class Runner:
     def _daemon_reasons(self, clusters: list, configuration: Configuration) -> list[str]:
         """The rules for the daemon depend only on the case, not on --rnic_spin_us."""
         options = self._options
+        if not self._bound:
+            return []
         event_driven = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.hosts_apart, None).spin_us == 0
         return [
             reason
@@ -137,7 +153,7 @@ class Runner:
             for reason in validity.daemon_reasons(procfs.arguments(pid), procfs.placements(pid)[pid], each.daemon_log(name), event_driven)
         ]
 
-    def _gather(self, readers, begins, ends, counters, reasons, command, configuration, on_disk) -> list[Measured]:
+    def _gather(self, readers, begins, ends, counters, reasons, command, configuration, on_disk, datapath) -> list[Measured]:
         measured = []
         for number, first in enumerate(readers[0].benchmarks):
             each = [reader.benchmarks[number] for reader in readers if number < len(reader.benchmarks)]
@@ -153,7 +169,7 @@ class Runner:
                                   "noise": cost.noise if configuration.noise else None}
             run["cpu_share"] = self._shares(cost, configuration)
             run["rnic_counters"] = {name: value - counters[number].get(name, 0) for name, value in counters[number + 1].items()}
-            measured.append(Measured(first.name, command, run))
+            measured.append(Measured(first.name, command, run, datapath))
         if not measured:
             raise ComparisonError(f"no operations were measured by {command}")
         return measured
@@ -171,6 +187,10 @@ class Runner:
         reasons = []
         if configuration.noise:
             reasons += validity.fair_share_reasons(list(cost.replica_threads.values()), list(cost.noise_threads.values()), cost.rnic, cost.moment)
+        if not self._bound:
+            together = [told for number, told in cost.processors.items() if number in processes.allowed()]
+            return reasons + validity.quiet_reasons("the processors", cost.primary_user + cost.others_user, sum(told.user for told in together),
+                                                    sum(told.stolen for told in together), cost.moment * len(together))
         own, others = self._processors.primary, self._processors.replicas
         ours = {own: (cost.primary, cost.primary_user), others: (sum(cost.replicas) + cost.rnic + cost.noise + cost.own, cost.others_user)}
         for processor, (total, user) in ours.items():
@@ -179,12 +199,14 @@ class Runner:
             # which process. So only the programs' time outside of the kernel is compared.
             in_kernel = on_disk or self._over_device(configuration) or self._options.hosts_apart
             measured = (user, told.user) if in_kernel else (total, told.busy)
-            reasons += validity.quiet_reasons(processor, *measured, told.stolen, cost.moment)
+            reasons += validity.quiet_reasons(f"processor {processor}", *measured, told.stolen, cost.moment)
         return reasons
 
     def _shares(self, cost: snapshot.Snapshot, configuration: Configuration) -> dict[str, dict[str, float]]:
         """By processor. Exact where the placement holds: each part is bound to one processor. Over a device the RNIC's share is
-        that of interrupts, since the kernel does not say where its threads were."""
+        that of interrupts, since the kernel does not say where its threads were. Empty where nothing is bound."""
+        if not self._bound:
+            return {}
         own, others = self._processors.primary, self._processors.replicas
         nothing = {"rnic": 0.0, "replicas": 0.0, "noise": 0.0, "primary": 0.0}
         shares = {own: nothing | {"primary": cost.primary},
@@ -193,6 +215,14 @@ class Runner:
             for processor, parts in shares.items():
                 parts["rnic"] = cost.processors[processor].interrupts
         return {str(number): {part: seconds / cost.moment for part, seconds in parts.items()} for number, parts in shares.items()}
+
+
+def chosen_datapath(database: pathlib.Path) -> str:
+    """The last that the primary chose, by its log. ComparisonError: the log names none."""
+    found = DATAPATH_CHOICE.findall((database / "LOG").read_text(errors="replace"))
+    if not found:
+        raise ComparisonError(f"{database}/LOG does not say which datapath the primary chose")
+    return found[-1]
 
 
 def _figures(benchmarks: list[db_bench.Benchmark], histogram: db_bench.Histogram) -> dict:

@@ -45,11 +45,12 @@ def add_runs(cases: list[dict], measured: list, configuration, options) -> None:
     if configuration.noise and len([level for level in options.noise if level]) > 1:
         load = f"noise {configuration.noise}"
     for each in measured:
-        name = f"{each.benchmark} · {configuration.datapath} · {load}"
+        datapath = configuration.datapath if configuration.datapath == each.datapath else f"{configuration.datapath} ({each.datapath})"
+        name = f"{each.benchmark} · {datapath} · {load}"
         found = next((case for case in cases if case["name"] == name), None)
         if found is None:
             found = {
-                "name": name, "benchmark": each.benchmark, "datapath": configuration.datapath, "provider": options.provider,
+                "name": name, "benchmark": each.benchmark, "datapath": each.datapath, "provider": options.provider,
                 "hosts_apart": options.hosts_apart and configuration.datapath != "none",
                 "replicas": 0 if configuration.datapath == "none" else options.replicas, "tenants": options.tenants,
                 "load": configuration.load, "noise_workers": configuration.noise or None, "command": each.command, "runs": [], "median": None,

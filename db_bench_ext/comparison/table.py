@@ -40,13 +40,13 @@ def _cases(cases: list[dict]) -> list[str]:
 def _shares(cases: list[dict]) -> list[str]:
     """Of the processor that replicas, RNIC and noise share, by the last run."""
     rows = [["share of the processors, last run", "primary's: primary", "replicas': replicas", "RNIC", "noise"]]
-    for case in cases:
+    for case in (each for each in cases if each["runs"][-1]["cpu_share"]):
         total: dict[str, float] = {}
         for parts in case["runs"][-1]["cpu_share"].values():
             for part, share in parts.items():
                 total[part] = total.get(part, 0) + share
         rows.append([case["name"], *(f"{total[part]:.1%}" for part in ("primary", "replicas", "rnic", "noise"))])
-    return _lines(rows)
+    return _lines(rows) if len(rows) > 1 else []
 
 
 def _ratios(cases: list[dict]) -> list[str]:
@@ -68,11 +68,12 @@ def _ratios(cases: list[dict]) -> list[str]:
 
 
 def _alternatives(alternatives: list[dict]) -> list[str]:
-    rows = [["what users would pick (medians)", "op/s", "p50", "p99", "max", "survives"]]
+    rows = [["what users would pick (medians)", "value", "datapath", "op/s", "p50", "p99", "max", "survives"]]
     for each in alternatives:
         latency = each["latency_ns"]
+        what = [f"{each['value_size']:,} B", each.get("datapath") or _NONE]
         figures = [f"{each['ops_per_second']:,.0f}", *(duration(latency[name]) for name in ("p50", "p99", "max"))] if latency else [_NONE] * 4
-        rows.append([each["name"], *figures, each["durability"]])
+        rows.append([each["name"], *what, *figures, each["durability"]])
     return _lines(rows)
 
 

@@ -65,13 +65,14 @@ def daemon_reasons(arguments: list[str], data_thread: procfs.Placement, log: str
     return reasons
 
 
-def quiet_reasons(processor: int, ours: float, busy: float, stolen: float, seconds: float) -> list[str]:
-    """Nobody else may have taken much of a processor that was measured; `ours`, `busy` and `stolen` in seconds."""
+def quiet_reasons(where: str, ours: float, busy: float, stolen: float, seconds: float) -> list[str]:
+    """Nobody else may have taken much of a processor that was measured, or of several together; `ours`, `busy` and `stolen` in
+    seconds of the `seconds` that there were."""
     reasons = []
     ticks = TICKS * procfs.TICK
     others = busy - ours
     if others > max(OTHERS_LIMIT * seconds, ticks):
-        reasons.append(f"other programs took {others / seconds:.0%} of processor {processor}")
+        reasons.append(f"other programs took {others / seconds:.0%} of {where}")
     if stolen > max(STOLEN_LIMIT * seconds, ticks):
-        reasons.append(f"the hypervisor took {stolen / seconds:.0%} of processor {processor}")
+        reasons.append(f"the hypervisor took {stolen / seconds:.0%} of {where}")
     return reasons

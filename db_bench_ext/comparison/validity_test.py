@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from comparison import processes, procfs, validity
+from comparison import flags, placement, processes, procfs, validity
 from comparison.procfs import Placement, Thread
 
 
@@ -42,6 +42,14 @@ class FairShareTest(unittest.TestCase):
 
 
 class PlacementTest(unittest.TestCase):
+    def test_idle_hosts_apart_are_not_bound_unless_asked_for(self):
+        first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+        for words, expected in ((["--hosts_apart"], (None, None)), (["--hosts_apart", "--noise=2"], (first, last)),
+                                (["--hosts_apart", f"--replica_cpu={last}"], (first, last)), ([], (first, last))):
+            with self.subTest(words):
+                chosen = placement.choose(flags.parse_own(words))
+                self.assertEqual((chosen.primary, chosen.replicas), expected)
+
     def test_a_real_process_where_it_was_put_and_elsewhere(self):
         allowed = sorted(os.sched_getaffinity(0))
         child = processes.start(["cat"], allowed[-1], stdin=subprocess.PIPE)
@@ -82,13 +90,13 @@ class PlacementTest(unittest.TestCase):
 
 class QuietTest(unittest.TestCase):
     def test_others_and_the_hypervisor_may_have_little(self):
-        self.assertEqual(validity.quiet_reasons(0, ours=9.6, busy=10, stolen=0.1, seconds=10), [])
-        (reason,) = validity.quiet_reasons(0, ours=8, busy=10, stolen=0, seconds=10)
+        self.assertEqual(validity.quiet_reasons("processor 0", ours=9.6, busy=10, stolen=0.1, seconds=10), [])
+        (reason,) = validity.quiet_reasons("processor 0", ours=8, busy=10, stolen=0, seconds=10)
         self.assertEqual(reason, "other programs took 20% of processor 0")
-        self.assertIn("hypervisor", validity.quiet_reasons(0, ours=8, busy=8, stolen=2, seconds=10)[0])
+        self.assertIn("hypervisor", validity.quiet_reasons("processor 0", ours=8, busy=8, stolen=2, seconds=10)[0])
 
     def test_runs_of_a_few_ticks_say_nothing(self):
-        self.assertEqual(validity.quiet_reasons(0, ours=0, busy=3 * procfs.TICK, stolen=0, seconds=3 * procfs.TICK), [])
+        self.assertEqual(validity.quiet_reasons("processor 0", ours=0, busy=3 * procfs.TICK, stolen=0, seconds=3 * procfs.TICK), [])
 
 
 class ProcfsTest(unittest.TestCase):

@@ -82,6 +82,7 @@ int StatusOf(const std::string& directory, bool as_json) {
                         {"provider", info->provider},
                         {"socket", info->socket},
                         {"network", info->network},
+                        {"network_address", info->network_address},
                         {"netem", info->netem},
                         {"processes", nlohmann::json::array()}};
     for (const ClusterProcess& process : info->processes) {
