@@ -66,6 +66,7 @@ def results() -> dict:
               for verb in ("verb-write", "verb-send") for size in (64, 4096))],
         "alternatives": [
             {"name": "Redis, WAIT 3", "guarantee": "processed by 3 replicas", "durability": "memory", "settings": "WAIT 3 0", "operations": 10,
+             "value_size": 100, "datapath": None,
              "ops_per_second": 18000.0, "latency_ns": latency(57000), "runs": [], "command": "redis-server"},
             {"name": "etcd", "guarantee": "written by a majority", "durability": "disk", "settings": "not started", "operations": 0,
              "ops_per_second": None, "latency_ns": None, "runs": [], "command": "etcd"}],

@@ -99,7 +99,7 @@ class PageTest(unittest.TestCase):
     def test_each_section_is_there_with_its_numbers(self):
         page = self.page
         for said in ("3 February 2026, 04:05 UTC", "<td>12.2 µs</td>", "6.2 µs", "As multiples of it: cpu-polling 1.5, none 0.69.",
-                     "Raw verbs", "processed by 3 replicas", "not measured", "db_bench_ext --noise=0,10 --primitives --alternatives", "12,345"):
+                     "Raw verbs", "processed by 3 replicas", '<td class="number">100 B</td><td>–</td>', "not measured", "db_bench_ext --noise=0,10 --primitives --alternatives", "12,345"):
             self.assertIn(said, page)
         self.assertIn("Processor &lt;4 &amp; 5&gt;", page)
         self.assertNotIn("<4 & 5>", page)
