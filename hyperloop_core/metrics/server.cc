@@ -26,12 +26,10 @@ namespace hyperloop::metrics {
 namespace {
 
 // Of N connections that drip their headers, and come again when they are given up, N / kThreads are
-// ahead of whoever asks, for kTimeout or a little more each. So 400 hold up nobody for 10 s, after
-// which Prometheus gives up.
-constexpr const char* kThreads = "64";
+// ahead of whoever asks, for `patience` or a little more each. So 400 hold up nobody for 10 s,
+// after which Prometheus gives up.
 constexpr const char* kQueued = "64";
 constexpr const char* kBacklog = "1024";
-constexpr const char* kTimeout = "1000";  // milliseconds
 constexpr const char* kMostHeader = "4096";
 constexpr int kLowest = 19;  // nice
 constexpr std::chrono::milliseconds kKnockPause{5};
@@ -100,23 +98,24 @@ class CivetServer final : public Server {
   CivetServer(const CivetServer&) = delete;
   CivetServer& operator=(const CivetServer&) = delete;
 
-  Status Listen(const Address& address) {
+  Status Listen(const Address& address, std::chrono::milliseconds patience) {
     mg_callbacks callbacks{};
     callbacks.begin_request = OnRequest;
     callbacks.log_message = OnMessage;
     callbacks.init_thread = OnThread;
     // There is no document root, and OnRequest answers every request: civetweb's own handling of
     // files, forms and scripts is never reached.
+    const std::string threads = Text(kThreads), timeout = Text(patience.count());
     const std::array<const char*, 15> options = {"listening_ports",
                                                  address.text.c_str(),
                                                  "num_threads",
-                                                 kThreads,
+                                                 threads.c_str(),
                                                  "connection_queue",
                                                  kQueued,
                                                  "listen_backlog",
                                                  kBacklog,
                                                  "request_timeout_ms",
-                                                 kTimeout,
+                                                 timeout.c_str(),
                                                  "max_request_size",
                                                  kMostHeader,
                                                  "enable_keep_alive",
@@ -233,7 +232,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Make
              "that is meant"));
   }
   auto server = std::make_unique<CivetServer>(std::move(page));
-  HL_RETURN_IF_ERROR(server->Listen(address));
+  HL_RETURN_IF_ERROR(server->Listen(address, options.patience));
   log.Write(address.loopback ? LogLevel::kInfo : LogLevel::kWarn,
             Text("metrics at http://", server->address(), kPath,
                  address.loopback ? "" : ", for everybody who reaches that address"));
