@@ -56,10 +56,13 @@ class Following {
     if (!changed && !missing_.has_value() && shown_ && now < tidy_at_) return progress;
     if (*directory == nullptr || progress == LogFollower::Progress::kReadAnew)
       HL_RETURN_IF_ERROR(CheckOrigin(directory));
+    behind_ = log_.seq() < (*directory)->seq();
+    if (behind_) return progress;
     if (store_ == nullptr) HL_RETURN_IF_ERROR(OpenStore());
     HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(log_.image(), log_.info()));
-    HL_ASSIGN_OR_RETURN(missing_,
-                        (*directory)->Show({log_.image(), log_.info(), table, store_.get()}, now));
+    HL_ASSIGN_OR_RETURN(
+        missing_,
+        (*directory)->Show({log_.image(), log_.info(), table, store_.get(), log_.seq()}, now));
     shown_ = shown_ || !missing_.has_value();
     tidy_at_ = now + kTidy;
     return progress;
@@ -68,6 +71,7 @@ class Following {
   const LogFollower& log() const { return log_; }
   const std::optional<std::string>& missing() const { return missing_; }
   bool shown() const { return shown_; }
+  bool behind() const { return behind_; }
 
  private:
   Following(const FollowOptions& options, Nodes nodes, std::unique_ptr<NodeView> view,
@@ -106,6 +110,7 @@ class Following {
   std::unique_ptr<FileStore> store_;
   std::optional<std::string> missing_;
   bool shown_ = false;
+  bool behind_ = false;  // the replica lacks what was shown of another one, or before
   std::chrono::steady_clock::time_point tidy_at_{};
 };
 
@@ -113,6 +118,7 @@ std::string TextOf(const Following& following, LogFollower::Progress progress) {
   if (progress == LogFollower::Progress::kAwaitsPrimary)
     return following.shown() ? "a primary is taking the group; what is shown stays"
                              : "waits for a primary that takes the group";
+  if (following.behind()) return "waits until the replica holds all that is shown";
   if (following.missing().has_value())
     return Text("waits for ", *following.missing(), ", which the replica does not hold yet");
   if (!following.shown()) return {};  // until the next heartbeat

@@ -1,5 +1,6 @@
 #include "follow/followed_directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,9 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -30,16 +32,56 @@ std::string MarkText(const FollowedDirectory::Origin& origin) {
               origin.branch_owner.empty() ? "-" : origin.branch_owner, "\n");
 }
 
-// Whether RocksDB's names of data, and no program's notes, look so.
-bool IsDatabaseName(const std::string& name) {
-  return HoldsData(name) || name == "CURRENT" || name == "IDENTITY" ||
-         name.starts_with("MANIFEST-") || name.starts_with("OPTIONS-");
+// Fixed in length, so that a later number overwrites an earlier one.
+std::string SeqText(uint64_t seq) {
+  const std::string digits = std::to_string(seq);
+  return "record " + std::string(20 - digits.size(), '0') + digits + "\n";
 }
 
-// In this order the files of one state may appear.
-int Turn(const std::string& name) {
-  if (name == "CURRENT") return 2;
-  return name.starts_with("MANIFEST-") ? 1 : 0;
+// The number that a mark's last line states; 0: it has none.
+uint64_t SeqOf(std::string_view line) {
+  constexpr std::string_view kBefore = "record ";
+  uint64_t seq = 0;
+  if (line.starts_with(kBefore))
+    std::from_chars(line.data() + kBefore.size(), line.data() + line.size(), seq);
+  return seq;
+}
+
+// The name without its leading digits, or nothing if it has none.
+std::string_view AfterNumber(std::string_view name) {
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits == 0 ? std::string_view() : name.substr(digits);
+}
+bool IsNumber(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+bool IsNumbered(std::string_view name, std::string_view before) {
+  return name.starts_with(before) && IsNumber(name.substr(before.size()));
+}
+bool IsLogName(std::string_view name) { return AfterNumber(name) == ".log"; }
+bool IsManifestName(std::string_view name) { return IsNumbered(name, "MANIFEST-"); }
+
+// Whether RocksDB's names of data, and no program's notes, look so.
+bool IsDatabaseName(std::string_view name) {
+  const std::string_view kind = AfterNumber(name);
+  return kind == ".log" || kind == ".sst" || kind == ".blob" || kind == ".dbtmp" ||
+         name == "CURRENT" || name == "IDENTITY" || IsManifestName(name) ||
+         IsNumbered(name, "OPTIONS-");
+}
+
+// In this order the files of one state may appear. Those of one kind that are read in order have
+// numbers, of which a longer one is greater.
+enum class Kind { kOther, kLog, kManifest, kCurrent };
+Kind KindOf(std::string_view name) {
+  if (IsLogName(name)) return Kind::kLog;
+  if (IsManifestName(name)) return Kind::kManifest;
+  return name == "CURRENT" ? Kind::kCurrent : Kind::kOther;
+}
+bool ComesBefore(const FileInfo& a, const FileInfo& b) {
+  const auto order = [](const FileInfo& file) {
+    return std::tuple(KindOf(file.name), file.name.size(), std::string_view(file.name));
+  };
+  return order(a) < order(b);
 }
 
 Result<std::string> ReadMark(int fd, const std::string& path) {
@@ -49,12 +91,37 @@ Result<std::string> ReadMark(int fd, const std::string& path) {
   return std::string(text.data(), static_cast<size_t>(n));
 }
 
+// A mark is whole, or empty.
+Status WriteMark(int fd, const std::string& text, const std::string& path) {
+  Status written = WriteAll(fd, text, path);
+  if (written.ok() && ::fsync(fd) != 0) written = FromErrno(errno, "sync " + path);
+  if (!written.ok() && ::ftruncate(fd, 0) != 0) return FromErrno(errno, "truncate " + path);
+  return written;
+}
+
+// The entries of a directory; none if it is absent, or is no directory itself.
+Result<std::vector<std::string>> NamesIn(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(fd < 0 ? nullptr : ::fdopendir(fd),
+                                                      ::closedir);
+  std::vector<std::string> names;
+  if (directory == nullptr) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (error == ENOENT || error == ENOTDIR || error == ELOOP) return names;
+    return FromErrno(error, "read directory " + path);
+  }
+  for (errno = 0; const dirent* const entry = ::readdir(directory.get()); errno = 0) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return FromErrno(errno, "read directory " + path);
+  return names;
+}
+
 Status CheckEmpty(const std::string& path) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(path, error);
-  if (error) return FromErrno(error.value(), "read directory " + path);
-  for (const auto& entry : entries) {
-    const std::string name = entry.path().filename();
+  HL_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
+  for (const std::string& name : names) {
     if (name == kMark) continue;
     return AlreadyExists(Text("name a new or empty directory: ", path, " holds \"", name,
                               "\", and was not made by hyperloopctl follow"));
@@ -63,6 +130,9 @@ Status CheckEmpty(const std::string& path) {
 }
 
 WholeFile Whole(const FileInfo& file) { return {file.name, file.size, file.checksum}; }
+
+// Whether it may be appended to: bytes that go through a hard link would change the replica's file.
+bool IsOwnFile(const struct stat& st) { return S_ISREG(st.st_mode) && st.st_nlink == 1; }
 
 // Makes `path` the file's bytes, as a hard link if that is allowed.
 Status Give(const FileStore& store, const WholeFile& file, const std::string& path) {
@@ -75,9 +145,14 @@ Status Give(const FileStore& store, const WholeFile& file, const std::string& pa
                  : Status();
 }
 
+// A symbolic link to a directory is none.
 Status Make(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0755) == 0 || errno == EEXIST) return {};
-  return FromErrno(errno, "create directory " + directory);
+  if (::mkdir(directory.c_str(), 0755) == 0) return {};
+  if (errno != EEXIST) return FromErrno(errno, "create directory " + directory);
+  struct stat st;
+  if (::lstat(directory.c_str(), &st) != 0) return FromErrno(errno, "look at " + directory);
+  if (S_ISDIR(st.st_mode)) return {};
+  return AlreadyExists(directory + " exists and is not a directory; name another");
 }
 
 }  // namespace
@@ -85,63 +160,96 @@ Status Make(const std::string& directory) {
 Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(
     const std::string& path, const Origin& origin, std::chrono::milliseconds retain) {
   HL_RETURN_IF_ERROR(Make(path));
-  struct stat st;
-  if (::lstat(path.c_str(), &st) != 0) return FromErrno(errno, "look at " + path);
-  if (!S_ISDIR(st.st_mode))
-    return AlreadyExists(path + " exists and is not a directory; name another");
   const std::string mark = path + "/" + kMark;
   UniqueFd fd(::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) return FromErrno(errno, "create " + mark);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
     return Busy("another process follows into " + path + "; end it, or name another directory");
   HL_ASSIGN_OR_RETURN(const std::string text, ReadMark(fd.get(), mark));
+  const std::string own = MarkText(origin);
   if (text.empty()) {
     const Status empty = CheckEmpty(path);
     if (!empty.ok()) {
       ::unlink(mark.c_str());
       return empty;
     }
-    HL_RETURN_IF_ERROR(WriteAll(fd.get(), MarkText(origin), mark));
-  } else if (text != MarkText(origin)) {
+    HL_RETURN_IF_ERROR(WriteMark(fd.get(), own + SeqText(0), mark));
+  } else if (!text.starts_with(own)) {
     return InvalidArgument(Text("name another directory: ", path,
                                 " shows another group, or what its history held before replicas "
                                 "were given up by force; it stays as it is"));
   }
+  const uint64_t seq = text.empty() ? 0 : SeqOf(std::string_view(text).substr(own.size()));
   return std::unique_ptr<FollowedDirectory>(
-      new FollowedDirectory(path, origin, std::move(fd), retain));
+      new FollowedDirectory(path, origin, std::move(fd), retain, seq));
 }
 
 Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, Time now) {
+  if (state.seq < seq_) {
+    return Unavailable(Text("the replica holds everything up to record ", state.seq, ", and ",
+                            path_, " shows record ", seq_));
+  }
   if (!compared_) HL_RETURN_IF_ERROR(RetireLeftOver(state.table, now));
   compared_ = true;
-  std::vector<FileInfo> logs;
+  std::vector<FileInfo> files = state.table.List();
+  std::ranges::sort(files, ComesBefore);
+  const bool moves = MovesManifest(files);
   std::optional<std::string> missing;
-  for (const FileInfo& file : state.table.List()) {
+  for (const FileInfo& file : files) {
+    if (file.name == kMark || PathOf(file.name) == Temporary()) continue;
+    const Kind kind = KindOf(file.name);
+    // What no MANIFEST that is shown names is not needed yet.
+    if (kind != Kind::kOther && missing.has_value() && moves) return missing;
+    if (kind != Kind::kOther) HL_RETURN_IF_ERROR(Note(state.seq));
     if (file.lane == Lane::kLog) {
-      logs.push_back(file);
+      HL_RETURN_IF_ERROR(ShowLog(state, file));
       continue;
     }
     HL_ASSIGN_OR_RETURN(const bool there, ShowWhole(state, file));
-    const bool needed = HoldsData(file.name) || file.name.starts_with("MANIFEST-");
-    if (!there && needed && !missing.has_value()) missing = file.name;
+    if (there) continue;
+    if (kind != Kind::kOther) return std::optional(file.name);
+    if (HoldsData(file.name) && !missing.has_value()) missing = file.name;
   }
-  if (missing.has_value()) return missing;
-  std::ranges::stable_sort(logs, {}, [](const FileInfo& file) { return Turn(file.name); });
-  for (const FileInfo& file : logs) HL_RETURN_IF_ERROR(ShowLog(state, file));
   HL_RETURN_IF_ERROR(Retire(state.table, now));
   return missing;
+}
+
+// Whether a MANIFEST or CURRENT would change.
+bool FollowedDirectory::MovesManifest(const std::vector<FileInfo>& files) const {
+  return std::ranges::any_of(files, [&](const FileInfo& file) {
+    if (KindOf(file.name) < Kind::kManifest) return false;
+    const auto shown = shown_.find(file.name);
+    if (shown == shown_.end() || shown->second.size != file.size) return true;
+    return file.lane == Lane::kLog &&
+           (shown->second.lane != Lane::kLog || shown->second.id != file.id);
+  });
+}
+
+// Comes before what it speaks of, so that a later process never shows less.
+Status FollowedDirectory::Note(uint64_t seq) {
+  if (seq == seq_) return {};
+  const std::string text = SeqText(seq);
+  const auto at = static_cast<off_t>(MarkText(origin_).size());
+  if (::pwrite(lock_.get(), text.data(), text.size(), at) != static_cast<ssize_t>(text.size()))
+    return FromErrno(errno, "write " + PathOf(kMark));
+  seq_ = seq;
+  return {};
 }
 
 Status FollowedDirectory::RetireLeftOver(const FileTable& table, Time now) {
   std::set<std::string> listed;
   for (const FileInfo& file : table.List()) listed.insert(file.name);
-  std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_, error)) {
-    const std::string name = std::filesystem::relative(entry.path(), path_, error);
-    const bool archived = name.starts_with(kArchiveDirectory);
-    if (!listed.contains(name) && (archived || IsDatabaseName(name))) retired_.emplace(name, now);
-  }
-  if (error) return FromErrno(error.value(), "read directory " + path_);
+  const auto retire = [&](const std::string& name) {
+    if (!listed.contains(name)) retired_.emplace(name, now);
+  };
+  HL_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path_));
+  for (const std::string& name : names)
+    if (IsDatabaseName(name)) retire(name);
+  const std::string archive(kArchiveDirectory);
+  HL_ASSIGN_OR_RETURN(const std::vector<std::string> archived,
+                      NamesIn(PathOf(archive.substr(0, archive.size() - 1))));
+  for (const std::string& name : archived)
+    if (IsLogName(name)) retire(archive + name);
   return {};
 }
 
@@ -175,25 +283,75 @@ Result<bool> FollowedDirectory::ShowWhole(const State& state, const FileInfo& fi
   HL_ASSIGN_OR_RETURN(const bool there, IsThere(state, file));
   if (!there) {
     if (state.store == nullptr) return false;
-    const size_t slash = file.name.find('/');
-    if (slash != std::string::npos) HL_RETURN_IF_ERROR(Make(PathOf(file.name.substr(0, slash))));
-    Status given = Give(*state.store, Whole(file), Temporary());
-    if (const auto former = BeforeArchived(Whole(file)); former && given.code() == Code::kNotFound)
-      given = Give(*state.store, *former, Temporary());
+    HL_RETURN_IF_ERROR(MakeParent(file.name));
+    Result<bool> extended = false;
+    if (KindOf(file.name) != Kind::kOther) extended = Extend(*state.store, Whole(file));
+    Status given = extended.status();
+    if (given.ok() && !*extended) given = Replace(*state.store, Whole(file));
     if (given.code() == Code::kNotFound) return false;
     HL_RETURN_IF_ERROR(given);
-    if (::rename(Temporary().c_str(), PathOf(file.name).c_str()) != 0)
-      return FromErrno(errno, "rename into " + PathOf(file.name));
   }
   shown_[file.name] = {Lane::kBulk, file.id, file.size, file.checksum};
   retired_.erase(file.name);
   return true;
 }
 
+// For an archived log's name.
+Status FollowedDirectory::MakeParent(const std::string& name) const {
+  const size_t slash = name.find('/');
+  return slash == std::string::npos ? Status() : Make(PathOf(name.substr(0, slash)));
+}
+
+Status FollowedDirectory::Replace(const FileStore& store, const WholeFile& file) const {
+  Status given = Give(store, file, Temporary());
+  if (const auto former = BeforeArchived(file); former && given.code() == Code::kNotFound)
+    given = Give(store, *former, Temporary());
+  HL_RETURN_IF_ERROR(given);
+  if (::rename(Temporary().c_str(), PathOf(file.name).c_str()) == 0) return {};
+  return FromErrno(errno, "rename into " + PathOf(file.name));
+}
+
+// Appends what is missing of a log that left the region, since a reader that has it open goes on
+// there. False: what is shown is not its beginning, or is not this directory's alone.
+Result<bool> FollowedDirectory::Extend(const FileStore& store, const WholeFile& file) const {
+  const std::string path = PathOf(file.name);
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  struct stat st;
+  if (!fd || ::fstat(fd.get(), &st) != 0 || !IsOwnFile(st)) return false;
+  const auto size = static_cast<uint64_t>(st.st_size);
+  if (size >= file.size) return false;
+  std::vector<std::byte> whole(kPiece), here(kPiece);
+  FileChecksum checksum;
+  const auto append = [&]() -> Result<bool> {
+    for (uint64_t at = 0; at < file.size;) {
+      const uint64_t end = at < size ? size : file.size;
+      const auto part = std::span(whole).first(std::min<uint64_t>(kPiece, end - at));
+      HL_ASSIGN_OR_RETURN(const uint64_t got, store.Read(file, at, part));
+      if (got != part.size()) return Corruption("the replica's \"" + file.name + "\" is too short");
+      const std::span<const char> bytes(reinterpret_cast<const char*>(part.data()), got);
+      checksum.Add(bytes);
+      if (at >= size) {
+        HL_RETURN_IF_ERROR(WriteAll(fd.get(), bytes, path));
+      } else if (::pread(fd.get(), here.data(), got, static_cast<off_t>(at)) !=
+                     static_cast<ssize_t>(got) ||
+                 std::memcmp(here.data(), part.data(), got) != 0) {
+        return false;
+      }
+      at += got;
+    }
+    if (checksum.value() == file.checksum) return true;
+    return Corruption("the replica's copy of \"" + file.name + "\" fails its checksum");
+  };
+  const Result<bool> appended = append();
+  if (!appended.ok() && ::ftruncate(fd.get(), st.st_size) != 0)
+    return FromErrno(errno, "truncate " + path);
+  return appended;
+}
+
 Result<uint64_t> FollowedDirectory::Present(const State& state, const FileInfo& file) const {
   const std::string path = PathOf(file.name);
   struct stat st;
-  if (::lstat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return uint64_t{0};
+  if (::lstat(path.c_str(), &st) != 0 || !IsOwnFile(st)) return uint64_t{0};
   const auto size = static_cast<uint64_t>(st.st_size);
   if (size > file.size) return uint64_t{0};
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -237,13 +395,18 @@ Status FollowedDirectory::ShowLog(const State& state, const FileInfo& file) {
   const auto shown = shown_.find(file.name);
   const bool known = shown != shown_.end();
   // A file that RocksDB cut is replaced, as one that got another's name is.
-  const bool same = known && shown->second.lane == Lane::kLog && shown->second.id == file.id &&
-                    shown->second.size <= file.size;
+  const bool grown = known && shown->second.lane == Lane::kLog && shown->second.id == file.id &&
+                     shown->second.size <= file.size;
+  struct stat st;
+  const bool same = grown && ::lstat(PathOf(file.name).c_str(), &st) == 0 && IsOwnFile(st) &&
+                    static_cast<uint64_t>(st.st_size) == shown->second.size;
   uint64_t has = same ? shown->second.size : 0;
-  if (!known) {
+  // What somebody else changed meanwhile is compared, too.
+  if (!same && (grown || !known)) {
     HL_ASSIGN_OR_RETURN(has, Present(state, file));
   }
   if (has == 0 && !same) {
+    HL_RETURN_IF_ERROR(MakeParent(file.name));
     ::unlink(Temporary().c_str());
     HL_RETURN_IF_ERROR(Append(state, file, 0, Temporary(), O_CREAT | O_EXCL));
     if (::rename(Temporary().c_str(), PathOf(file.name).c_str()) != 0)
@@ -269,7 +432,8 @@ Status FollowedDirectory::Retire(const FileTable& table, Time now) {
       ++each;
       continue;
     }
-    if (::unlink(PathOf(each->first).c_str()) != 0 && errno != ENOENT)
+    // A directory of that name is somebody else's.
+    if (::unlink(PathOf(each->first).c_str()) != 0 && errno != ENOENT && errno != EISDIR)
       return FromErrno(errno, "remove " + PathOf(each->first));
     each = retired_.erase(each);
   }

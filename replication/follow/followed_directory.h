@@ -1,11 +1,12 @@
 // FollowedDirectory: an ordinary database directory that grows as a group is written. Stock RocksDB
 // opens it: as a secondary, or read-only.
 //
-// The names of a state appear in the order in which RocksDB would have made them: whole files, then
-// logs, then MANIFESTs, then CURRENT. So a reader that looks between two of them sees a consistent
-// database. A whole file is a hard link of the replica's where the file system allows it, else a
-// copy. A file that the group does not list any more keeps its name for `retain`, because a reader
-// may be about to open it.
+// The names of a state appear in the order in which RocksDB would have made them: tables, then logs
+// from the oldest on, then MANIFESTs, then CURRENT. So a reader that looks between two of them sees
+// a consistent database. A log grows in place, also when the group keeps it as a whole file by now,
+// because a reader has it open. Any other whole file is a hard link of the replica's where the file
+// system allows it, else a copy; nothing is ever written through a hard link. A file that the group
+// does not list any more keeps its name for `retain`, because a reader may be about to open it.
 //
 // Nothing here is made durable: after a restart, or a power failure, each file is compared with the
 // group before it is shown again. Symbolic links are never followed. Not thread safe.
@@ -53,13 +54,18 @@ class FollowedDirectory {
     const RegionInfo& info;
     const FileTable& table;  // of `image`
     const FileStore* store;  // the replica's whole files; null: it has none
+    uint64_t seq = 0;        // of that record
   };
-  // Shows a state that is not older than the ones before. A whole file that the replica does not
-  // have yet is named, and then only whole files are shown: the rest follows with a later call.
-  // After an error what was shown is still consistent, and the call may be repeated.
+  // Shows a state. A whole file that the replica does not have yet is named: then what needs it is
+  // not shown, and follows with a later call. A table is needed once the MANIFEST moves.
+  // kUnavailable: the state is older than seq(). After an error what was shown is still consistent,
+  // and the call may be repeated.
   Result<std::optional<std::string>> Show(const State& state, Time now);
 
   const Origin& origin() const { return origin_; }
+  // The last record that this process, or one before it, showed; another replica, or one that is
+  // made anew, may not have it yet.
+  uint64_t seq() const { return seq_; }
 
  private:
   struct Shown {
@@ -70,16 +76,22 @@ class FollowedDirectory {
   };
 
   FollowedDirectory(std::string path, Origin origin, UniqueFd lock,
-                    std::chrono::milliseconds retain)
+                    std::chrono::milliseconds retain, uint64_t seq)
       : path_(std::move(path)),
         origin_(std::move(origin)),
         lock_(std::move(lock)),
-        retain_(retain) {}
+        retain_(retain),
+        seq_(seq) {}
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
   std::string Temporary() const { return PathOf(".hyperloop-follower.tmp"); }
   // Takes over the names that an earlier process left and the group does not list any more.
   Status RetireLeftOver(const FileTable& table, Time now);
+  bool MovesManifest(const std::vector<FileInfo>& files) const;
+  Status Note(uint64_t seq);
+  Status MakeParent(const std::string& name) const;
   Result<bool> ShowWhole(const State& state, const FileInfo& file);
+  Status Replace(const FileStore& store, const WholeFile& file) const;
+  Result<bool> Extend(const FileStore& store, const WholeFile& file) const;
   Result<bool> IsThere(const State& state, const FileInfo& file) const;
   Status ShowLog(const State& state, const FileInfo& file);
   // How many bytes of a log-lane file an earlier process left, if they are the group's.
@@ -90,8 +102,9 @@ class FollowedDirectory {
 
   const std::string path_;
   const Origin origin_;
-  const UniqueFd lock_;
+  const UniqueFd lock_;  // of the mark
   const std::chrono::milliseconds retain_;
+  uint64_t seq_;
   bool compared_ = false;  // with what an earlier process left
   std::map<std::string, Shown> shown_;
   std::map<std::string, Time> retired_;  // since when

@@ -36,7 +36,7 @@ class FollowedDirectoryTest : public testing::Test {
     image = bench.region.bytes;
     EXPECT_OK(Redo(image, bench.region.info));
     const FileTable table = Must(FileTable::Load(image, bench.region.info));
-    return directory.Show({image, bench.region.info, table, store.get()}, now);
+    return directory.Show({image, bench.region.info, table, store.get(), seq}, now);
   }
   void Write(const std::string& name, const std::string& bytes) {
     auto file = bench.lane->Lookup(name);
@@ -71,6 +71,7 @@ class FollowedDirectoryTest : public testing::Test {
   LaneBench bench;
   std::unique_ptr<FileStore> store;
   std::vector<std::byte> image;
+  uint64_t seq = 0;
   FollowedDirectory::Time now{};
 };
 
@@ -103,6 +104,28 @@ TEST_F(FollowedDirectoryTest, ShowsNoManifestBeforeTheTablesThatItMayName) {
   struct stat st = {};
   ASSERT_EQ(stat((base + "/to/000007.sst").c_str(), &st), 0);
   EXPECT_EQ(st.st_nlink, 2u) << "the host stores it twice";
+}
+
+// Of most tables the primary speaks before they have arrived. No MANIFEST names them yet.
+TEST_F(FollowedDirectoryTest, ATableThatNoManifestNamesHoldsUpNoLog) {
+  const auto directory = Open();
+  Write("000004.log", "one ");
+  Write("MANIFEST-000001", "edits");
+  Write("CURRENT", "MANIFEST-000001\n");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  const WholeFile table = List("000007.sst", "table");
+  Write("000004.log", "two");
+  EXPECT_EQ(Must(Show(*directory)), "000007.sst");
+  EXPECT_EQ(Read("000004.log"), "one two");
+  Write("MANIFEST-000001", ", with the table");
+  Write("000004.log", " three");
+  EXPECT_EQ(Must(Show(*directory)), "000007.sst");
+  EXPECT_EQ(Read("000004.log"), "one two");
+  EXPECT_EQ(Read("MANIFEST-000001"), "edits");
+  Arrive(table, "table");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("000004.log"), "one two three");
+  EXPECT_EQ(Read("MANIFEST-000001"), "edits, with the table");
 }
 
 TEST_F(FollowedDirectoryTest, WhatRocksDbMakesItselfHoldsUpNothing) {
@@ -158,17 +181,94 @@ TEST_F(FollowedDirectoryTest, ALogThatLeftTheRegionKeepsItsBytes) {
   EXPECT_EQ(Read("000004.log"), "whole");
 }
 
-TEST_F(FollowedDirectoryTest, ALogThatLeftBeforeItWasShownWholeComesFromTheReplica) {
-  const auto directory = Open();
+// A reader that has it open would miss the rest of it otherwise, and go on with the next log.
+TEST_F(FollowedDirectoryTest, ALogThatLeftBeforeItWasShownWholeGrowsInPlace) {
+  auto directory = Open();
   Write("000004.log", "wh");
   EXPECT_OK(Show(*directory));
+  const ino_t inode = InodeOf("000004.log");
   Write("000004.log", "ole");
+  const FileId id = Must(bench.lane->Lookup("000004.log"));
+  const WholeFile whole = Must(bench.lane->Describe(id));
+  ASSERT_OK(bench.lane->Retire(id, whole));
+  EXPECT_EQ(Must(Show(*directory)), "000004.log");
+  EXPECT_EQ(Read("000004.log"), "wh");
+  Arrive(whole, "whole");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("000004.log"), "whole");
+  EXPECT_EQ(InodeOf("000004.log"), inode);
+  directory.reset();
+  directory = Open();
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(InodeOf("000004.log"), inode);
+}
+
+TEST_F(FollowedDirectoryTest, ALogThatLeftWithOtherBytesIsReplaced) {
+  const auto directory = Open();
+  std::ofstream(base + "/to/000004.log") << "wx";
+  Write("000004.log", "whole");
   const FileId id = Must(bench.lane->Lookup("000004.log"));
   const WholeFile whole = Must(bench.lane->Describe(id));
   Arrive(whole, "whole");
   ASSERT_OK(bench.lane->Retire(id, whole));
   EXPECT_EQ(Must(Show(*directory)), std::nullopt);
   EXPECT_EQ(Read("000004.log"), "whole");
+}
+
+// Nothing newer is shown while an older log lacks its end. Their numbers have 6 digits or more.
+TEST_F(FollowedDirectoryTest, LogsAppearFromTheOldestOn) {
+  const auto directory = Open();
+  const WholeFile newer = List("1000000.log", "newer");
+  const WholeFile older = List("999999.log", "older");
+  Arrive(newer, "newer");
+  EXPECT_EQ(Must(Show(*directory)), "999999.log");
+  EXPECT_EQ(Read("1000000.log"), "-");
+  Arrive(older, "older");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("1000000.log"), "newer");
+}
+
+TEST_F(FollowedDirectoryTest, AnArchivedLogIsShownWhileItIsInTheRegion) {
+  const auto directory = Open();
+  Write("000004.log", "whole");
+  ASSERT_OK(bench.lane->Rename("000004.log", "archive/000004.log"));
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  EXPECT_EQ(Read("archive/000004.log"), "whole");
+}
+
+TEST_F(FollowedDirectoryTest, NothingIsWrittenThroughASymbolicLinkToADirectory) {
+  const auto directory = Open();
+  fs::create_directory(base + "/elsewhere");
+  fs::create_directory_symlink(base + "/elsewhere", base + "/to/archive");
+  const WholeFile archived = List("archive/000004.log", "whole");
+  Arrive(archived, "whole");
+  EXPECT_THAT(Show(*directory), StatusIs(Code::kAlreadyExists));
+  EXPECT_TRUE(fs::is_empty(base + "/elsewhere"));
+}
+
+// As after a restart, with a file that an earlier process linked.
+TEST_F(FollowedDirectoryTest, NothingIsAppendedThroughAHardLink) {
+  const auto directory = Open();
+  std::ofstream(base + "/somebody's") << "one ";
+  fs::create_hard_link(base + "/somebody's", base + "/to/000004.log");
+  Write("000004.log", "one two");
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "one two");
+  EXPECT_EQ(fs::file_size(base + "/somebody's"), 4u);
+}
+
+TEST_F(FollowedDirectoryTest, WhatSomebodyElseChangedIsMendedWhenItGrows) {
+  const auto directory = Open();
+  Write("000004.log", "one ");
+  Write("000005.log", "one ");
+  EXPECT_OK(Show(*directory));
+  fs::remove(base + "/to/000004.log");
+  std::ofstream(base + "/to/000005.log", std::ios::app) << "foreign";
+  Write("000004.log", "two");
+  Write("000005.log", "two");
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "one two");
+  EXPECT_EQ(Read("000005.log"), "one two");
 }
 
 // What a power failure leaves: a length that is right and bytes that are not.
@@ -196,6 +296,48 @@ TEST_F(FollowedDirectoryTest, AfterARestartEachFileIsCompared) {
   EXPECT_OK(Show(*directory));
   EXPECT_EQ(Read("000003.log"), "-");
   EXPECT_EQ(Read("LOG"), "a reader's notes");
+}
+
+// Checkpoints and backups that a reader made there, and its notes.
+TEST_F(FollowedDirectoryTest, AfterARestartForeignFilesAndDirectoriesStay) {
+  auto directory = Open();
+  Write("000004.log", "log");
+  EXPECT_OK(Show(*directory));
+  for (const char* each : {"/to/backup", "/to/archive", "/to/archive/000001.log"})
+    fs::create_directory(base + each);
+  for (const char* each : {"backup/000007.sst", "archive/notes", "export.sst", "MANIFEST-mine"})
+    std::ofstream(base + "/to/" + each) << "mine";
+  std::ofstream(base + "/to/archive/000002.log") << "of an earlier process";
+  directory.reset();
+  directory = Open();
+  EXPECT_OK(Show(*directory));
+  now += seconds(61);
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("backup/000007.sst"), "mine");
+  EXPECT_EQ(Read("archive/notes"), "mine");
+  EXPECT_EQ(Read("export.sst"), "mine");
+  EXPECT_EQ(Read("MANIFEST-mine"), "mine");
+  EXPECT_TRUE(fs::is_directory(base + "/to/archive/000001.log"));
+  EXPECT_EQ(Read("archive/000002.log"), "-");
+}
+
+// The replica may be another one, or the same one that was made anew and is being filled.
+TEST_F(FollowedDirectoryTest, AReplicaThatHoldsLessTakesNothingBack) {
+  auto directory = Open();
+  Write("000004.log", "one");
+  seq = 7;
+  EXPECT_OK(Show(*directory));
+  Write("000004.log", " two");
+  seq = 6;
+  EXPECT_THAT(Show(*directory), StatusIs(Code::kUnavailable));
+  directory.reset();
+  directory = Open();
+  EXPECT_EQ(directory->seq(), 7u);
+  EXPECT_THAT(Show(*directory), StatusIs(Code::kUnavailable));
+  EXPECT_EQ(Read("000004.log"), "one");
+  seq = 8;
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000004.log"), "one two");
 }
 
 TEST_F(FollowedDirectoryTest, ASymbolicLinkIsReplacedAndNeverFollowed) {
