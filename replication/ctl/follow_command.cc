@@ -49,13 +49,17 @@ class Following {
   // Shows what is new in `*directory`, which it opens when there is something to show.
   Result<LogFollower::Progress> Look(std::unique_ptr<FollowedDirectory>* directory) {
     HL_ASSIGN_OR_RETURN(const LogFollower::Progress progress, log_.CatchUp());
+    anew_ = anew_ || progress == LogFollower::Progress::kReadAnew;
     if (!log_.shows()) return progress;
     const bool changed = progress == LogFollower::Progress::kAppended ||
                          progress == LogFollower::Progress::kReadAnew;
     const auto now = std::chrono::steady_clock::now();
     if (!changed && !missing_.has_value() && shown_ && now < tidy_at_) return progress;
-    if (*directory == nullptr || progress == LogFollower::Progress::kReadAnew)
+    if (*directory == nullptr || anew_) {
       HL_RETURN_IF_ERROR(CheckOrigin(directory));
+      store_.reset();  // the replica may have made its directory of files anew
+      anew_ = false;
+    }
     behind_ = log_.seq() < (*directory)->seq();
     if (behind_) return progress;
     if (store_ == nullptr) HL_RETURN_IF_ERROR(OpenStore());
@@ -110,6 +114,7 @@ class Following {
   std::unique_ptr<FileStore> store_;
   std::optional<std::string> missing_;
   bool shown_ = false;
+  bool anew_ = false;    // what was read anew has not been shown yet
   bool behind_ = false;  // the replica lacks what was shown of another one, or before
   std::chrono::steady_clock::time_point tidy_at_{};
 };
