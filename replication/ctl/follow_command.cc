@@ -40,6 +40,9 @@ class Following {
   static Result<std::unique_ptr<Following>> Begin(const FollowOptions& options) {
     HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(options.where));
     HL_ASSIGN_OR_RETURN(const NodePlace* place, nodes.Replica(options.replica));
+    // The pool of a dead one could be read, but then its process could not start again.
+    if (place->state == ProcessState::kDead)
+      return Unavailable(Text(place->name, " is dead; start it, or follow another replica"));
     const std::string files = options.files.empty() ? place->files : options.files;
     HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(*place));
     return std::unique_ptr<Following>(

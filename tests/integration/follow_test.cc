@@ -93,6 +93,7 @@ TEST_F(FollowTest, OutlivesTheReplica) {
   ASSERT_TRUE(Eventually([&] { return Reads(50); }));
   cluster_.KillReplica(2);
   EXPECT_THAT(follower.ReadLine(), HasSubstr("what is shown stays, and it is tried again"));
+  EXPECT_THAT(follower.ReadLine(), HasSubstr("is dead")) << "it must not hold the pool";
   EXPECT_TRUE(Reads(50));
   ASSERT_OK(cluster_.Restart());
   ASSERT_TRUE(Eventually([&] { return database_.Fill(80).ok(); }));
