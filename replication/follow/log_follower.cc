@@ -44,14 +44,16 @@ Result<LogFollower::Progress> LogFollower::ReadAnew(const NodeMark& mark) {
   info_ = info;
   shown_ = mark;
   at_ = log.tail;
-  acked_ = std::max(check.acked, mark.acked);
+  // The image is younger than the mark. A word that exceeds it is not the primary's.
+  acked_ = std::max(check.acked, mark.acked <= at_.seq ? mark.acked : 0);
   unacknowledged_ = at_.seq - std::min(at_.seq, acked_);
   return Progress::kReadAnew;
 }
 
 Result<LogFollower::Progress> LogFollower::Append(const NodeMark& mark) {
   HL_ASSIGN_OR_RETURN(Records records, ReadRecords());
-  records.acked = std::max(records.acked, mark.acked);
+  // Under no checksum, so it is believed only of records that are there.
+  records.acked = std::max(records.acked, std::min(mark.acked, records.last_seq));
   HL_ASSIGN_OR_RETURN(const NodeMark after, mark_());
   if (!SameEpoch(mark, after)) return Progress::kAwaitsPrimary;
   // The head has passed records that are not in the ring any more.

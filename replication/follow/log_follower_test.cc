@@ -117,6 +117,20 @@ TEST(LogFollowerTest, TheHeartbeatTellsOfTheLastRecord) {
   EXPECT_EQ(followed.SizeOf(BusyPrimary::Name(newest)), size);
 }
 
+// No checksum covers the word beside the heartbeat.
+TEST(LogFollowerTest, AWordThatExceedsTheLogIsNotBelieved) {
+  Followed followed(7);
+  followed.primary.Rest();
+  followed.mark.acked = uint64_t{1} << 47;
+  EXPECT_EQ(followed.follower.CatchUp().value(), Progress::kReadAnew);
+  EXPECT_EQ(followed.follower.CatchUp().value(), Progress::kNone) << "it is read anew for ever";
+  followed.primary.Write();
+  followed.mark.acked = 0;
+  followed.primary.Rest();
+  EXPECT_EQ(followed.follower.CatchUp().value(), Progress::kAppended);
+  EXPECT_LE(followed.follower.seq(), followed.primary.acked_seq());
+}
+
 TEST(LogFollowerTest, ShowsNothingNewBetweenASealAndItsInstallation) {
   Followed followed(3);
   followed.primary.Rest();
