@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "support/status_matchers.h"
@@ -75,6 +76,19 @@ TEST_F(ReaderTest, AViewOutlivesTheNextOne) {
   EXPECT_NE(reader->view(), before);
   EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
   EXPECT_EQ(Get(before->db(), "key"), "1");
+}
+
+// A reader runs for weeks.
+TEST_F(ReaderTest, KeepsFewFilesInItsScratchDirectory) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t token = Put("key", std::to_string(i));
+    ASSERT_OK(writer_->Flush({}));
+    ASSERT_OK(reader->WaitFor(token, kLong));
+  }
+  const std::filesystem::recursive_directory_iterator files(base_ + "/scratch");
+  EXPECT_LE(std::distance(begin(files), end(files)), 6) << "two directories with two LOGs each";
 }
 
 TEST_F(ReaderTest, SaysThatItDoesNotHaveAWriteYet) {

@@ -136,6 +136,17 @@ class Reader {
     return status.ok() ? manifest : Manifest();
   }
 
+  // RocksDB renames the LOG that it finds, and a secondary keeps all that were renamed. Views that
+  // are still held write to theirs without a name.
+  void DropOldLogs(const std::string& logs) {
+    std::vector<std::string> names;
+    if (!options_.env->GetChildren(logs, &names).ok()) return;
+    for (const std::string& name : names) {
+      if (name.rfind("LOG.old.", 0) == 0)
+        options_.env->DeleteFile(logs + "/" + name).PermitUncheckedError();
+    }
+  }
+
   // The MANIFEST is noted before it is read, so that a handle is at most newer than the note.
   rocksdb::Status OpenAnew() {
     const Manifest manifest = ManifestNow();
@@ -145,6 +156,7 @@ class Reader {
       const rocksdb::Status status = options_.env->CreateDirIfMissing(made);
       if (!status.ok()) return status;
     }
+    DropOldLogs(logs);
     std::shared_ptr<View> view(new View());
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status =
