@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::seconds kReconnect{1};
+constexpr std::chrono::seconds kTell{2};  // how long a file must be missing until it is named
 constexpr std::chrono::seconds kTidy{1};  // how often names are removed whose time is over
 
 struct FollowOptions {
@@ -68,8 +69,11 @@ class Following {
     if (store_ == nullptr) HL_RETURN_IF_ERROR(OpenStore());
     HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(log_.image(), log_.info()));
     HL_ASSIGN_OR_RETURN(
-        missing_,
+        std::optional<std::string> missing,
         (*directory)->Show({log_.image(), log_.info(), table, store_.get(), log_.seq()}, now));
+    if (missing != missing_) missing_since_ = now;
+    missing_ = std::move(missing);
+    waits_long_ = missing_.has_value() && now - missing_since_ >= kTell;
     shown_ = shown_ || !missing_.has_value();
     tidy_at_ = now + kTidy;
     return progress;
@@ -77,6 +81,8 @@ class Following {
 
   const LogFollower& log() const { return log_; }
   const std::optional<std::string>& missing() const { return missing_; }
+  // Each table is missing while it is shipped.
+  bool waits_long() const { return waits_long_; }
   bool shown() const { return shown_; }
   bool behind() const { return behind_; }
 
@@ -116,6 +122,8 @@ class Following {
       [this] { return view_->Mark(); }, view_->region_size()};
   std::unique_ptr<FileStore> store_;
   std::optional<std::string> missing_;
+  bool waits_long_ = false;
+  std::chrono::steady_clock::time_point missing_since_{};
   bool shown_ = false;
   bool anew_ = false;    // what was read anew has not been shown yet
   bool behind_ = false;  // the replica lacks what was shown of another one, or before
@@ -127,7 +135,7 @@ std::string TextOf(const Following& following, LogFollower::Progress progress) {
     return following.shown() ? "a primary is taking the group; what is shown stays"
                              : "waits for a primary that takes the group";
   if (following.behind()) return "waits until the replica holds all that is shown";
-  if (following.missing().has_value())
+  if (following.waits_long())
     return Text("waits for ", *following.missing(), ", which the replica does not hold yet");
   if (!following.shown()) return {};  // until the next heartbeat
   return Text("follows epoch ", following.log().epoch());
