@@ -19,6 +19,7 @@
 #include "files/export.h"
 #include "files/file_copy.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/core/trusted_files.h"
 
 namespace hyperloop {
 namespace {
@@ -147,7 +148,7 @@ Status Give(const FileStore& store, const WholeFile& file, const std::string& pa
 
 // A symbolic link to a directory is none.
 Status Make(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0755) == 0) return {};
+  if (::mkdir(directory.c_str(), 0700) == 0) return {};
   if (errno != EEXIST) return FromErrno(errno, "create directory " + directory);
   struct stat st;
   if (::lstat(directory.c_str(), &st) != 0) return FromErrno(errno, "look at " + directory);
@@ -160,6 +161,8 @@ Status Make(const std::string& directory) {
 Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(
     const std::string& path, const Origin& origin, std::chrono::milliseconds retain) {
   HL_RETURN_IF_ERROR(Make(path));
+  // Whoever may write there could make links out of it between a look and a write.
+  HL_RETURN_IF_ERROR(CheckDirectory(path, DirectoryRule::kOwn).status());
   const std::string mark = path + "/" + kMark;
   UniqueFd fd(::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) return FromErrno(errno, "create " + mark);

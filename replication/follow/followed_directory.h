@@ -42,8 +42,9 @@ class FollowedDirectory {
     friend bool operator==(const Origin&, const Origin&) = default;
   };
 
-  // Makes `path`, if it is absent, and takes it for itself until destruction. kAlreadyExists: it
-  // holds something else. kInvalidArgument: it shows another group or another branch. kBusy:
+  // Makes `path`, which only this user may enter then, if it is absent, and takes it for itself
+  // until destruction. kPermissionDenied: others may write there. kAlreadyExists: it holds
+  // something else. kInvalidArgument: it shows another group or another branch. kBusy:
   // another process follows there.
   static Result<std::unique_ptr<FollowedDirectory>> Open(const std::string& path,
                                                          const Origin& origin,

@@ -359,6 +359,15 @@ TEST_F(FollowedDirectoryTest, RefusesADirectoryThatHoldsSomethingElse) {
   EXPECT_EQ(Read("hyperloop-follower"), "-");
 }
 
+// The database is nobody else's to read, and a directory in which others may write is no place.
+TEST_F(FollowedDirectoryTest, KeepsOthersOut) {
+  Open();
+  EXPECT_EQ(fs::status(base + "/to").permissions(), fs::perms::owner_all);
+  fs::permissions(base + "/to", fs::perms::all);
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+              StatusIs(Code::kPermissionDenied));
+}
+
 TEST_F(FollowedDirectoryTest, RefusesAnotherBranchAndASecondFollower) {
   auto directory = Open(0);
   EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
