@@ -147,6 +147,16 @@ Status Give(const FileStore& store, const WholeFile& file, const std::string& pa
 }
 
 // A symbolic link to a directory is none.
+// What an IDENTITY says; empty if there is none, or what is there can be none, as after a power
+// failure.
+std::string ReadIdentity(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  std::array<char, 256> text;
+  const ssize_t n = fd ? ::read(fd.get(), text.data(), text.size()) : 0;
+  const std::string_view said(text.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return said.find('\0') == std::string_view::npos ? std::string(said) : std::string();
+}
+
 Status Make(const std::string& directory) {
   if (::mkdir(directory.c_str(), 0700) == 0) return {};
   if (errno != EEXIST) return FromErrno(errno, "create directory " + directory);
@@ -195,6 +205,7 @@ Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, T
   if (!compared_) HL_RETURN_IF_ERROR(RetireLeftOver(state.table, now));
   compared_ = true;
   std::vector<FileInfo> files = state.table.List();
+  HL_RETURN_IF_ERROR(CheckDatabase(files));
   std::ranges::sort(files, ComesBefore);
   const bool moves = MovesManifest(files);
   std::optional<std::string> missing;
@@ -215,6 +226,24 @@ Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, T
   }
   HL_RETURN_IF_ERROR(Retire(state.table, now));
   return missing;
+}
+
+// A group that was emptied may come to hold another database.
+Status FollowedDirectory::CheckDatabase(const std::vector<FileInfo>& files) const {
+  const auto lists = [&](std::string_view name) {
+    return std::ranges::find(files, name, &FileInfo::name);
+  };
+  if (lists("CURRENT") == files.end() && ::access(PathOf("CURRENT").c_str(), F_OK) == 0)
+    return Unavailable("the group holds no database any more, which " + path_ + " shows");
+  const auto identity = lists("IDENTITY");
+  if (identity == files.end() || identity->checksum == 0) return {};
+  const std::string shown = ReadIdentity(PathOf("IDENTITY"));
+  FileChecksum checksum;
+  checksum.Add(shown);
+  if (shown.empty() || checksum.value() == identity->checksum) return {};
+  return InvalidArgument("name another directory: " + path_ +
+                         " shows the database that the group held before it was emptied; it stays "
+                         "as it is");
 }
 
 // Whether a MANIFEST or CURRENT would change.

@@ -85,6 +85,7 @@ class FollowedDirectory {
         seq_(seq) {}
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
   std::string Temporary() const { return PathOf(".hyperloop-follower.tmp"); }
+  Status CheckDatabase(const std::vector<FileInfo>& files) const;
   // Takes over the names that an earlier process left and the group does not list any more.
   Status RetireLeftOver(const FileTable& table, Time now);
   bool MovesManifest(const std::vector<FileInfo>& files) const;

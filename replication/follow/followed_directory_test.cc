@@ -350,6 +350,25 @@ TEST_F(FollowedDirectoryTest, ASymbolicLinkIsReplacedAndNeverFollowed) {
   EXPECT_EQ(fs::file_size(base + "/elsewhere"), 2u);
 }
 
+// An emptied group (hyperloopctl reset) and the next database in it.
+TEST_F(FollowedDirectoryTest, ShowsNoOtherDatabaseThanItBeganWith) {
+  const auto directory = Open();
+  Arrive(List("IDENTITY", "one"), "one");
+  Write("CURRENT", "MANIFEST-000001\n");
+  ASSERT_OK(Show(*directory));
+  ASSERT_OK(bench.lane->Remove("CURRENT"));
+  ASSERT_OK(bench.lane->Remove("IDENTITY"));
+  EXPECT_THAT(Show(*directory).status(), StatusIs(Code::kUnavailable, HasSubstr("no database")));
+  now += seconds(61);
+  EXPECT_THAT(Show(*directory).status(), StatusIs(Code::kUnavailable));
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
+  Arrive(List("IDENTITY", "two"), "two");
+  Write("CURRENT", "MANIFEST-000005\n");
+  EXPECT_THAT(Show(*directory).status(),
+              StatusIs(Code::kInvalidArgument, HasSubstr("name another directory")));
+  EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
+}
+
 TEST_F(FollowedDirectoryTest, RefusesADirectoryThatHoldsSomethingElse) {
   fs::create_directory(base + "/to");
   std::ofstream(base + "/to/CURRENT") << "MANIFEST-000001\n";
