@@ -1,25 +1,30 @@
 #include "softrnic/daemon/link_options.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <map>
 
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/core/unique_fd.h"
 #include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 constexpr const char* kMakeKeys = "hyperloopctl keys init makes one";
+constexpr size_t kMaxPeersFileBytes = 1 << 20;
 
 Status LoopbackOnly(const LinkAddress& address, const std::string& what) {
   if (address.loopback()) return {};
@@ -47,6 +52,29 @@ Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
         "), or --insecure where every user and program of this machine may read and write its "
         "regions");
   return options->listen.has_value() ? LoopbackOnly(*options->listen, "--listen") : Status();
+}
+
+// The text of a file of peers. Whatever is at `path`, this does not wait for another program, and
+// takes bounded time and memory: the thread of the links calls it.
+Result<std::string> ReadPeersText(const std::string& path) {
+  const std::string reading = "reading the peers file " + path;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!fd || fstat(fd.get(), &info) != 0) return FromErrno(errno, reading);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("peers file " + path + ": not a regular file");
+  std::string text(kMaxPeersFileBytes + 1, '\0');
+  size_t got = 0;
+  while (got < text.size()) {
+    const ssize_t n = read(fd.get(), text.data() + got, text.size() - got);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, reading);
+    if (n == 0) break;
+    got += static_cast<size_t>(n);
+  }
+  if (got > kMaxPeersFileBytes)
+    return InvalidArgument(Text("peers file ", path, ": more than ", kMaxPeersFileBytes, " bytes"));
+  text.resize(got);
+  return text;
 }
 
 }  // namespace
@@ -164,18 +192,16 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text) {
 }
 
 Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path, std::vector<LinkPeer> given) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    return InvalidArgument("peers file " + path + ": not a regular file");
-  std::ifstream file(path);
-  if (!file) return FromErrno(errno, "reading the peers file " + path);
+  HL_ASSIGN_OR_RETURN(const std::string text, ReadPeersText(path));
   std::vector<LinkPeer> peers = std::move(given);
   std::map<uint64_t, std::string> taken;  // GID prefixes, and the names that they are of
   for (const LinkPeer& peer : peers) taken.emplace(GidPrefix(peer.host), peer.host);
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  std::string_view left = text;
+  for (int number = 1; !left.empty(); ++number) {
+    std::string_view line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(line.size() + 1, left.size()));
     while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
-      line.pop_back();
+      line.remove_suffix(1);
     if (line.empty() || line.front() == '#') continue;
     auto peer = ParseLinkPeer(line);
     if (!peer.ok()) return peer.status().WithContext(path + ":" + std::to_string(number));
@@ -188,7 +214,6 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path, std::vector
                                              " on links: give one another name")));
     peers.push_back(std::move(*peer));
   }
-  if (file.bad()) return FromErrno(errno, "reading the peers file " + path);
   return peers;
 }
 

@@ -46,7 +46,7 @@ struct LinkPeer {
 Result<LinkPeer> ParseLinkPeer(std::string_view text);
 // `given` and, behind them, those of a file of such lines; empty ones and those that begin with #
 // are left out. Errors name the line. One of them is a host that is named twice, or whose name's
-// hash is another one's.
+// hash is another one's. Not kInvalidArgument: the reason may be this machine's, not the file's.
 Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path,
                                             std::vector<LinkPeer> given = {});
 

@@ -2,6 +2,7 @@
 // the engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -182,6 +183,21 @@ TEST_F(LinkServerPeersTest, AFileThatCannotBeUsedChangesNothing) {
   EXPECT_EQ(Lines(*daemon, "is not used, and its links stay as they were"), 5u);
   ExpectRoute(*daemon, "c", 2);
   EXPECT_EQ(daemon->server->totals().connects, 2u);
+}
+
+TEST_F(LinkServerPeersTest, WhatIsNoFileOfPeersIsRefusedWithoutAWait) {
+  ASSERT_EQ(mkfifo(Path().c_str(), 0600), 0);
+  for (const std::string& path : {Path(), folder_, std::string("/dev/zero")})
+    EXPECT_THAT(ReadPeersFile(path), StatusIs(Code::kInvalidArgument)) << path;
+  const std::string line = Line("b", "127.0.0.1:7471");
+  const std::string most = line + std::string((1 << 20) - line.size(), '#');
+  Write(most);
+  const auto peers = ReadPeersFile(Path());
+  ASSERT_OK(peers);
+  EXPECT_EQ(peers->size(), 1u);
+  Write(most + "#");
+  EXPECT_THAT(ReadPeersFile(Path()).status().message(),
+              testing::HasSubstr("more than 1048576 bytes"));
 }
 
 }  // namespace
