@@ -20,8 +20,11 @@ class FileWatch {
   // look but one is true, too. Call it at intervals that are longer than a program takes to write
   // the file.
   bool Look();
-  // What was found could not be used for a reason that is not the file's: the next look but one is
-  // true again.
+  // True if the file is still the one of the last true look. Ask after reading: what was read of
+  // another one may be a part of it, and a later look will be true.
+  bool Same() const { return Now() == taken_; }
+  // What was found could not be used for a reason that is not the file's: the next look at which
+  // the file is quiet is true again.
   void Forget() { taken_ = {}; }
 
  private:

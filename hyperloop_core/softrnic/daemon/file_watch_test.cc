@@ -51,6 +51,19 @@ TEST_F(FileWatchTest, AChangeIsFoundOnce) {
   EXPECT_EQ(Looks(watch), 1);
 }
 
+TEST_F(FileWatchTest, WhatChangesWhileItIsReadIsNotTheSame) {
+  Write("all of it");
+  FileWatch watch(Path());
+  EXPECT_EQ(Looks(watch), 1);
+  EXPECT_TRUE(watch.Same());
+  Write("");
+  EXPECT_FALSE(watch.Same());
+  EXPECT_EQ(Looks(watch), 1);
+  EXPECT_TRUE(watch.Same());
+  fs::remove(Path());
+  EXPECT_FALSE(watch.Same());
+}
+
 // As an editor does that empties the file before it writes it.
 TEST_F(FileWatchTest, AFileThatIsBeingWrittenWaits) {
   Write("all of it");

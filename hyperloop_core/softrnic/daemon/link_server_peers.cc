@@ -91,9 +91,13 @@ LinkServer::SteadyClock::time_point LinkServer::LookAtPeers(SteadyClock::time_po
   return look_at_;
 }
 
-// Makes the table what the file says now. An error leaves it as it was.
+// Makes the table what the file says now. An error leaves it as it was, and so does a file that is
+// written meanwhile: hosts that a part of it does not name have not gone.
 Status LinkServer::TakePeers() {
-  HL_ASSIGN_OR_RETURN(const std::vector<LinkPeer> peers, ReadOthers());
+  const auto read = ReadOthers();
+  if (!peers_watch_.Same()) return {};
+  HL_RETURN_IF_ERROR(read.status());
+  const std::vector<LinkPeer>& peers = *read;
   std::map<std::string, std::string> linked;  // hosts, and their present addresses
   for (const auto& neighbour : Neighbours())
     for (const std::string& host : neighbour->hosts) linked[host] = neighbour->address.ToString();
