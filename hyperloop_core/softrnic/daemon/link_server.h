@@ -166,6 +166,7 @@ class LinkServer final : public LinkPort {
   SteadyClock::time_point LookAtPeers(SteadyClock::time_point now);
   Status TakePeers();
   Result<std::vector<LinkPeer>> ReadOthers() const;
+  bool HasHostsOfFile() const;
   std::map<std::string, LinkId> Unused() const;
   void DropHosts(LinkId link, const std::map<std::string, LinkAddress>& wanted);
   void AddHosts(LinkId link, const std::vector<std::string>& hosts);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "softrnic/daemon/link_connection.h"
@@ -33,12 +34,22 @@ void LinkServer::SetHosts(Neighbour& neighbour, std::vector<std::string> hosts) 
   neighbour.hosts.swap(hosts);
 }
 
+// Whether links lead to hosts that the command line does not name.
+bool LinkServer::HasHostsOfFile() const {
+  std::set<std::string> given;
+  for (const LinkPeer& each : options_.peers) given.insert(each.host);
+  for (const auto& neighbour : Neighbours())
+    for (const std::string& host : neighbour->hosts)
+      if (!given.contains(host)) return true;
+  return false;
+}
+
 // The peers whose hosts are not this daemon's own ones, which a list that is the same on all
 // machines names, too.
 Result<std::vector<LinkPeer>> LinkServer::ReadOthers() const {
   HL_ASSIGN_OR_RETURN(std::vector<LinkPeer> peers, options_.ReadPeers());
   // More likely a file that was lost than a group that was given up.
-  if (peers.empty() && totals().configured != 0)
+  if (peers.size() == options_.peers.size() && HasHostsOfFile())
     return InvalidArgument(options_.peers_file + " names no host any more");
   std::erase_if(peers, [this](const LinkPeer& each) {
     return !listening_.empty() && Reaches(each.address, bound_);

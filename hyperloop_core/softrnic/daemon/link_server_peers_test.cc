@@ -185,6 +185,19 @@ TEST_F(LinkServerPeersTest, AFileThatCannotBeUsedChangesNothing) {
   EXPECT_EQ(daemon->server->totals().connects, 2u);
 }
 
+TEST_F(LinkServerPeersTest, AnEmptiedFileTakesNoHostsAwayBesideThoseOfTheCommandLine) {
+  Write(Line("b", One()));
+  LinkOptions options = Listening();
+  options.peers_file = Path();
+  options.peers = {*ParseLinkPeer("c=" + Other())};
+  Daemon daemon(options);
+  const Links links{{Name("c", Other()), true}, {Name("b", One()), true}};
+  ASSERT_TRUE(ComeTo(daemon, links));
+  Write("");
+  EXPECT_TRUE(Eventually([&] { return daemon.log->Has(Path() + " names no host any more"); }));
+  EXPECT_EQ(LinksOf(daemon), links);
+}
+
 TEST_F(LinkServerPeersTest, WhatIsNoFileOfPeersIsRefusedWithoutAWait) {
   ASSERT_EQ(mkfifo(Path().c_str(), 0600), 0);
   for (const std::string& path : {Path(), folder_, std::string("/dev/zero")})
