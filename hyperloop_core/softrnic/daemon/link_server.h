@@ -105,7 +105,7 @@ class LinkServer final : public LinkPort {
   struct Connection;
 
   // A neighbour that is configured, and the link to it. There is one for each address, and another
-  // one for hosts that the file of peers has gained there since.
+  // one, up to a few, for hosts that the file of peers has gained there since.
   struct Neighbour {
     LinkAddress address;             // never changes
     std::vector<std::string> hosts;  // changes under names_mutex_, as the name does
@@ -169,6 +169,7 @@ class LinkServer final : public LinkPort {
   bool HasHostsOfFile() const;
   std::map<std::string, LinkId> Unused() const;
   void DropHosts(LinkId link, const std::map<std::string, LinkAddress>& wanted);
+  LinkId LinkForMore(const LinkAddress& address);
   void AddHosts(LinkId link, const std::vector<std::string>& hosts);
   LinkId AddNeighbour(const LinkAddress& address);
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);

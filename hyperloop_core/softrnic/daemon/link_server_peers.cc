@@ -13,6 +13,10 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{1000};  // at the file of peers
+// With keys the other end closes the oldest of many connections of one daemon. These, and as many
+// that a cut left behind, are few enough.
+constexpr size_t kMaxLinksToAddress = 4;
+static_assert(2 * kMaxLinksToAddress <= kMaxConnectionsOfNeighbour);
 
 }  // namespace
 
@@ -128,11 +132,23 @@ Status LinkServer::TakePeers() {
   for (LinkId link = 1; link <= Neighbours().size(); ++link) DropHosts(link, wanted);
   const auto links = Unused();
   for (const auto& [at, hosts] : added) {
-    const LinkAddress& address = wanted.at(hosts.front());
     const auto found = links.find(at);
-    AddHosts(found != links.end() ? found->second : AddNeighbour(address), hosts);
+    AddHosts(found != links.end() ? found->second : LinkForMore(wanted.at(hosts.front())), hosts);
   }
   return {};
+}
+
+// The link for hosts that are new at `address`: one of their own, because they may prove to be
+// somebody else than those that are there, or the last one if there are many.
+LinkId LinkServer::LinkForMore(const LinkAddress& address) {
+  size_t count = 0;
+  LinkId last = kNoLink;
+  for (LinkId link = 1; link <= Neighbours().size(); ++link) {
+    if (NeighbourAt(link).gone || NeighbourAt(link).address != address) continue;
+    ++count;
+    last = link;
+  }
+  return count < kMaxLinksToAddress ? AddNeighbour(address) : last;
 }
 
 // The links of addresses at which no host is any more.
@@ -166,16 +182,18 @@ void LinkServer::DropHosts(LinkId link, const std::map<std::string, LinkAddress>
   if (last) Close(neighbour.connection, "no host is there any more");
 }
 
-// Gives a link without hosts some. If there is one to others at its address, that is left alone,
-// because the new ones may prove to be somebody else.
+// Gives a link hosts beside those that it has. It is then dialed (again), to prove all of them.
 void LinkServer::AddHosts(LinkId link, const std::vector<std::string>& hosts) {
   Neighbour& neighbour = NeighbourAt(link);
+  std::vector<std::string> all = neighbour.hosts;
+  all.insert(all.end(), hosts.begin(), hosts.end());
   Arrivals routes;
   for (const std::string& host : hosts)
     routes.push_back(
         {.event = {.kind = LinkEvent::Kind::kRoute, .link = link, .prefix = GidPrefix(host)}});
   known_sources_.insert(neighbour.address.Source());
-  SetHosts(neighbour, hosts);
+  SetHosts(neighbour, std::move(all));
+  Close(neighbour.connection, "more hosts are there");
   neighbour.last_error.clear();
   neighbour.backoff = {};
   neighbour.dial_at = {};

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -183,6 +184,31 @@ TEST_F(LinkServerPeersTest, AFileThatCannotBeUsedChangesNothing) {
   EXPECT_EQ(Lines(*daemon, "is not used, and its links stay as they were"), 5u);
   ExpectRoute(*daemon, "c", 2);
   EXPECT_EQ(daemon->server->totals().connects, 2u);
+}
+
+// With keys the other end lets a daemon have few connections, and would close the oldest of more.
+TEST_F(LinkServerPeersTest, HostsThatComeToOneAddressShareALinkWhenThereAreMany) {
+  std::string text = Line("a", One());
+  const auto daemon = Start(text);
+  Links links{{Name("a", One()), true}};
+  ASSERT_TRUE(ComeTo(*daemon, links));
+  for (const std::string host : {"b", "c", "d"}) {
+    Write(text += Line(host, One()));
+    links.emplace_back(Name(host, One()), true);
+    ASSERT_TRUE(ComeTo(*daemon, links));
+  }
+  EXPECT_EQ(daemon->server->totals().connects, 4u);
+  Write(text += Line("e", One()));
+  links.back().first = Name("d,e", One());
+  ASSERT_TRUE(ComeTo(*daemon, links));
+  EXPECT_EQ(daemon->server->totals().reconnects, 1u) << "the other links, too";
+  for (const auto& [host, link] : std::map<std::string, LinkId>{{"b", 2}, {"c", 3}, {"d", 4}})
+    ExpectRoute(*daemon, host, link);
+  ExpectRoute(*daemon, "e", 4);
+  // The link stays with the hosts that stay.
+  Write(Line("a", One()) + Line("e", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("a", One()), true}, {Name("e", One()), true}}));
+  EXPECT_EQ(daemon->server->totals().reconnects, 1u);
 }
 
 TEST_F(LinkServerPeersTest, AnEmptiedFileTakesNoHostsAwayBesideThoseOfTheCommandLine) {
