@@ -116,8 +116,10 @@ std::vector<LinkServer::LinkState> LinkServer::LinkStates() const {
   std::vector<LinkState> links;
   std::lock_guard lock(names_mutex_);
   for (const auto& neighbour : Neighbours())
-    if (!neighbour->gone.load())
-      links.push_back({neighbour->name, neighbour->up.load(), neighbour->cipher.load()});
+    if (!neighbour->gone.load()) {
+      const bool up = neighbour->up.load(std::memory_order_acquire);
+      links.push_back({neighbour->name, up, up ? neighbour->cipher.load() : std::nullopt});
+    }
   return links;
 }
 

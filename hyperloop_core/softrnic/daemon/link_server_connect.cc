@@ -299,7 +299,6 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
   const Connection& c = *found->second;
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     const bool up = neighbour->up.exchange(false);
-    neighbour->cipher.store(std::nullopt);
     neighbour->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
     neighbour->connection = 0;
     neighbour->dial_at = std::max(neighbour->dial_at, SteadyClock::now());
