@@ -167,6 +167,7 @@ class LinkServer final : public LinkPort {
   int Timers();
   SteadyClock::time_point LookAtPeers(SteadyClock::time_point now);
   Status TakePeers();
+  void ReportPeers(const Status& why);
   Result<std::vector<LinkPeer>> ReadOthers() const;
   bool HasHostsOfFile() const;
   std::map<std::string, LinkId> Unused() const;
@@ -230,6 +231,7 @@ class LinkServer final : public LinkPort {
   std::atomic<size_t> count_{0};
   FileWatch peers_watch_;
   SteadyClock::time_point look_at_{};
+  std::string peers_error_;  // why the file could not be read, logged once
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors

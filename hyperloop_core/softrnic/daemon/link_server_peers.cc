@@ -99,11 +99,23 @@ LinkServer::SteadyClock::time_point LinkServer::LookAtPeers(SteadyClock::time_po
     LogLine(log_.get(), LogLevel::kWarn,
             {"the file of peers is not read again: ", kNoMemory, "; trying again"});
   } else if (!taken.ok()) {
-    LogLine(log_.get(), LogLevel::kError,
-            {"the changed file of peers is not used, and its links stay as they were: ",
-             taken.message()});
+    ReportPeers(taken);
+  } else {
+    peers_error_.clear();
   }
   return look_at_;
+}
+
+// Logs why the file of peers is not used. If the reason is not in the file, this is done once, and
+// the file is read again.
+void LinkServer::ReportPeers(const Status& why) {
+  const bool in_file = why.code() == Code::kInvalidArgument;
+  if (!in_file) peers_watch_.Forget();
+  if (!in_file && why.message() == peers_error_) return;
+  LogLine(
+      log_.get(), LogLevel::kError,
+      {"the changed file of peers is not used, and its links stay as they were: ", why.message()});
+  if (RanOutOfMemory([&] { peers_error_ = why.message(); })) peers_error_.clear();
 }
 
 // Makes the table what the file says now. An error leaves it as it was, and so does a file that is

@@ -2,6 +2,7 @@
 // the engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -184,6 +185,21 @@ TEST_F(LinkServerPeersTest, AFileThatCannotBeUsedChangesNothing) {
   EXPECT_EQ(Lines(*daemon, "is not used, and its links stay as they were"), 5u);
   ExpectRoute(*daemon, "c", 2);
   EXPECT_EQ(daemon->server->totals().connects, 2u);
+}
+
+TEST_F(LinkServerPeersTest, AFileThatCouldNotBeReadForOtherReasonsIsReadLater) {
+  const auto daemon = Start(Line("b", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}}));
+  std::ofstream(Path() + ".new") << Line("b", One()) + Line("c", Other());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  fs::rename(Path() + ".new", Path());
+  EXPECT_TRUE(Eventually([&] { return daemon->log->Has("Too many open files"); }));
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}, {Name("c", Other()), true}}));
+  EXPECT_EQ(Lines(*daemon, "is not used, and its links stay as they were"), 1u);
 }
 
 // With keys the other end lets a daemon have few connections, and would close the oldest of more.
