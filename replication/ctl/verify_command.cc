@@ -17,6 +17,9 @@
 namespace hyperloop::ctl {
 namespace {
 
+constexpr char kRemedy[] =
+    "; the next open makes them equal, and so does hyperloopctl verify --repair";
+
 struct Member {
   std::string name;
   bool replica = true;
@@ -101,16 +104,19 @@ Status CompareLogs(const std::vector<Member>& members) {
       return Corruption(Text(member.name, " belongs to group ", member.status.group, ", ",
                              first->name, " to group ", first->status.group));
     }
-    const bool epochs = member.replica && first->replica;
-    if ((epochs && member.status.installed_epoch != first->status.installed_epoch) ||
-        member.status.last_epoch != first->status.last_epoch ||
+    if (member.replica && first->replica &&
+        member.status.installed_epoch != first->status.installed_epoch) {
+      return Corruption(Text("regions differ: ", first->name, " is installed under epoch ",
+                             first->status.installed_epoch, ", ", member.name, " under epoch ",
+                             member.status.installed_epoch,
+                             ", as after an opening that was cut short", kRemedy));
+    }
+    if (member.status.last_epoch != first->status.last_epoch ||
         member.status.last_seq != first->status.last_seq) {
       return Corruption(Text("regions differ: the log of ", first->name, " ends at sequence ",
                              first->status.last_seq, " of epoch ", first->status.last_epoch,
                              ", that of ", member.name, " at ", member.status.last_seq,
-                             " of epoch ", member.status.last_epoch,
-                             "; the next open makes them equal, and so does hyperloopctl verify "
-                             "--repair"));
+                             " of epoch ", member.status.last_epoch, kRemedy));
     }
   }
   return {};
@@ -126,10 +132,10 @@ Status ComparePiece(const std::vector<Member>& members, uint64_t at, uint64_t si
     char bytes[32];
     std::snprintf(bytes, sizeof bytes, "0x%02x and 0x%02x", std::to_integer<unsigned>(*a),
                   std::to_integer<unsigned>(*b));
-    return Corruption(Text("regions differ, first at offset ",
-                           at + static_cast<uint64_t>(a - expected.begin()), ": ",
-                           members.front().name, " and ", members[i].name, " have ", bytes,
-                           "; every member's files are sound, so it is in bytes that no file has"));
+    return Corruption(
+        Text("regions differ, first at offset ", at + static_cast<uint64_t>(a - expected.begin()),
+             ": ", members.front().name, " and ", members[i].name, " have ", bytes,
+             "; every member's files are sound, so it is in bytes that no file has", kRemedy));
   }
   return {};
 }
