@@ -178,6 +178,12 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
   if (place.state == ProcessState::kDead) {
     Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(place.pool);
     if (view.ok()) return view;
+    if (view.status().code() == Code::kBusy) {
+      return Busy(
+          Text("look from where ", place.name,
+               " was started, as its container: it runs, and its process is not seen here: ",
+               view.status().message()));
+    }
     return view.status().WithContext(place.name + " is dead, and its pool");
   }
   Result<rnic::Device*> device = Device();

@@ -236,6 +236,16 @@ TEST_F(GroupCommandTest, TopShowsHowFastTheLogGrows) {
   EXPECT_NE(nowhere.err, "");
 }
 
+// As in another pid namespace.
+TEST_F(GroupCommandTest, AReplicaWhosePoolIsInUseIsNotCalledDead) {
+  const std::string pid = dir_ + "/replica1.pid";
+  fs::rename(pid, pid + ".kept");
+  const CtlRun status = Run({"status", "--dir", dir_});
+  fs::rename(pid + ".kept", pid);
+  EXPECT_THAT(status.out, HasSubstr("look from where replica1 was started"));
+  EXPECT_THAT(status.out, Not(HasSubstr("replica1 is dead, and its pool")));
+}
+
 TEST_F(GroupCommandTest, StatusSaysSinceWhenAndWhyAReplicaIsLeftOut) {
   CloseStore();
   ASSERT_NO_FATAL_FAILURE(Serve([](StoreOptions& options) {
