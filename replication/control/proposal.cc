@@ -15,10 +15,21 @@ using identity::kVoucherBytes;
 using identity::TrustedPeer;
 using identity::Voucher;
 
-std::string Statement(const std::string& group, uint64_t epoch, const std::string& replica,
-                      bool leaves) {
-  return Text(leaves ? "remove" : "add", " replica ", replica, leaves ? " from" : " to", " group ",
-              group, " as configured by epoch ", epoch);
+// `owner`: the digest of the id of the one that installed the configuration.
+std::string Statement(const std::string& group, uint64_t epoch, std::span<const uint8_t> owner,
+                      const std::string& replica, bool leaves) {
+  std::string statement =
+      Text(leaves ? "remove" : "add", " replica ", replica, leaves ? " from" : " to", " group ",
+           group, " as configured by epoch ", epoch, " of owner");
+  for (const uint8_t each : owner) statement += Text(" ", unsigned{each});
+  return statement;
+}
+
+bool TellAlike(const HelloReplyT& a, const HelloReplyT& b) {
+  return a.group == b.group && a.installed_epoch == b.installed_epoch &&
+         a.served_epoch == b.served_epoch && a.served_owner == b.served_owner &&
+         a.installed_nodes == b.installed_nodes && a.installed_replicas == b.installed_replicas &&
+         a.absent_nodes == b.absent_nodes && a.absent_replicas == b.absent_replicas;
 }
 
 std::vector<Voucher> Split(std::span<const uint8_t> bytes) {
@@ -38,6 +49,15 @@ bool IsSameHost(const identity::Peer& a, const identity::Peer& b) {
 
 }  // namespace
 
+const HelloReplyT* ToldByMost(std::span<const HelloReplyT> answers, size_t of) {
+  for (const HelloReplyT& each : answers) {
+    const auto alike = std::ranges::count_if(
+        answers, [&](const HelloReplyT& other) { return TellAlike(each, other); });
+    if (2 * static_cast<size_t>(alike) > of) return &each;
+  }
+  return nullptr;
+}
+
 ProposeRequestT MakeProposal(const Trust& trust, const HelloReplyT& seen, std::string replica,
                              bool leaves) {
   ProposeRequestT request;
@@ -45,7 +65,8 @@ ProposeRequestT MakeProposal(const Trust& trust, const HelloReplyT& seen, std::s
   request.leaves = leaves;
   request.epoch = seen.installed_epoch;
   if (const auto ring = trust.Ring(); ring != nullptr) {
-    const std::string statement = Statement(seen.group, seen.installed_epoch, replica, leaves);
+    const std::string statement =
+        Statement(seen.group, seen.installed_epoch, seen.served_owner, replica, leaves);
     for (const Voucher& each : identity::Vouch(*ring, statement, identity::kRolePrimary))
       request.vouchers.insert(request.vouchers.end(), each.begin(), each.end());
   }
@@ -54,16 +75,22 @@ ProposeRequestT MakeProposal(const Trust& trust, const HelloReplyT& seen, std::s
 }
 
 Status CheckProposal(const Trust& trust, const HelloReplyT& told, bool leaves,
-                     const std::string& group, uint64_t epoch) {
+                     const std::string& group, uint64_t epoch, std::span<const uint8_t> owner) {
   const auto ring = trust.Ring();
   if (ring == nullptr) return {};
   const std::vector<Voucher> vouchers = Split(told.proposal_vouchers);
-  if (told.proposal_epoch != epoch && !vouchers.empty()) {
+  if (vouchers.empty()) {
+    return NotSupported(
+        Text("it comes without a voucher, as from hyperloopctl or through a replica of an older "
+             "release: run hyperloopctl ",
+             leaves ? "remove" : "add", " of this release, and the replicas, too"));
+  }
+  if (told.proposal_epoch != epoch) {
     return PermissionDenied(Text("it was vouched for when the group was as configured by epoch ",
                                  told.proposal_epoch, ", and now it is so by epoch ", epoch));
   }
   const std::string& replica = leaves ? told.leaving_replica : told.proposed_replica;
-  const std::string statement = Statement(group, epoch, replica, leaves);
+  const std::string statement = Statement(group, epoch, owner, replica, leaves);
   if (identity::IsVouched(*ring, statement, vouchers, identity::kRolePrimary)) return {};
   return PermissionDenied(
       Text("no host that is a primary in ", ring->dir(),

@@ -5,7 +5,9 @@
 // member that lies must neither propose replicas of its own nor that others leave. So the host that
 // asks vouches for the proposal (voucher.h), and the primary believes itself and hosts with the
 // role primary. What was vouched for counts only as long as the group's configuration is the one
-// that the asker saw. Without keys everybody is believed.
+// that the asker saw, by its epoch and by the primary that installed it. The asker sees what most
+// members tell, so that none can have it vouch for a configuration that is to come. Without keys
+// everybody is believed.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +20,23 @@
 
 namespace hyperloop::control {
 
-// Proposes to the group of `seen`, the answer of a member, that `replica`, a control endpoint,
-// comes into it or `leaves` it.
+// The first of these answers that more than half of `of` replicas give alike: the same replicas of
+// one group, by the configuration of one epoch and owner, which has served there or has not. Null:
+// there is none.
+const HelloReplyT* ToldByMost(std::span<const HelloReplyT> answers, size_t of);
+
+// Proposes to the group of `seen`, a member's answer whose configuration has served, that
+// `replica`, a control endpoint, comes into it or `leaves` it.
 ProposeRequestT MakeProposal(const Trust& trust, const HelloReplyT& seen, std::string replica,
                              bool leaves);
 
-// Checks the proposal that a member of the group tells, whose configuration is of `epoch`: that of
-// its leaving_replica if it `leaves`, else that of its proposed_replica. kPermissionDenied: no host
-// that may propose changes vouches for it now.
+// Checks the proposal that a member of `group` tells, whose configuration is of `epoch` and was
+// installed by the owner whose id has the digest `owner`: that of its leaving_replica if it
+// `leaves`, else that of its proposed_replica. kPermissionDenied: no host that may propose changes
+// vouches for it now. kNotSupported: nobody vouches for it, as where a program is of another
+// release.
 Status CheckProposal(const Trust& trust, const HelloReplyT& told, bool leaves,
-                     const std::string& group, uint64_t epoch);
+                     const std::string& group, uint64_t epoch, std::span<const uint8_t> owner);
 
 // A replica of a group: its control endpoint, and who answers there.
 struct Seat {

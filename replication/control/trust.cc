@@ -85,7 +85,13 @@ Status Trust::CheckHost(const identity::Peer& peer, std::string_view host) const
 Status Trust::CheckRequest(const identity::Peer& peer, const BodyUnion& request) const {
   const auto* const hello = As<HelloRequestT>(request);
   if (!keyed() || (hello != nullptr && hello->owner_id.empty())) return {};
-  if ((peer.roles() & kRolePrimary) != 0) return {};
+  if ((peer.roles() & kRolePrimary) != 0) {
+    const auto* const propose = As<ProposeRequestT>(request);
+    if (propose == nullptr || !propose->vouchers.empty()) return {};
+    return NotSupported(
+        "no primary would believe this proposal, because it comes without a voucher, as from "
+        "hyperloopctl of an older release: run that of this release");
+  }
   return PermissionDenied(
       Text(BodyName(request.type), hello == nullptr ? "" : " of an owner",
            " needs the role primary, and ", peer.names(), " has the roles ",

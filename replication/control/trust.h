@@ -44,6 +44,7 @@ class Trust {
   // that name.
   Status CheckHost(const identity::Peer& peer, std::string_view host) const;
   // Checks that `peer` has the role that this request needs. kPermissionDenied: it has not.
+  // kNotSupported: it is a proposal of a program that vouches for nothing (proposal.h).
   Status CheckRequest(const identity::Peer& peer, const BodyUnion& request) const;
 
   // The keys as they are now; null: there are none.

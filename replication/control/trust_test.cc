@@ -194,6 +194,17 @@ TEST_F(TrustTest, WhoIsNoPrimaryShowsNoOwnerAlive) {
   EXPECT_EQ(server.handled(), 1);
 }
 
+// The primary would refuse it, too, and only its log would say so.
+TEST_F(TrustTest, AProposalThatVouchesForNothingIsOfAnOlderRelease) {
+  const Serving server(Of("rep"));
+  const Status refused = Ask<ProposeRequestT>(server.endpoint(), Of("ann"));
+  EXPECT_THAT(refused, StatusIs(Code::kNotSupported));
+  EXPECT_TRUE(Has(refused, "hyperloopctl of an older release")) << refused.message();
+  EXPECT_THAT(Ask<ProposeRequestT>(server.endpoint(), Of("tool")),
+              StatusIs(Code::kPermissionDenied));
+  EXPECT_EQ(server.handled(), 0);
+}
+
 TEST_F(TrustTest, NobodyElseHasThisHostsNameThoughNoLineHasIt) {
   const auto ring = *identity::KeyRing::Load(Dir("ann"));
   const auto rep = (*identity::KeyRing::Load(Dir("rep")))->public_key();

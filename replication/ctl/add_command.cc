@@ -38,8 +38,8 @@ bool Has(const std::vector<std::string>& addresses, const std::string& address) 
 // on connections of its own, so that replicas may restart meanwhile.
 class Proposal {
  public:
-  uint64_t epoch() const { return newest_.installed_epoch; }
-  size_t size() const { return newest_.installed_replicas.size(); }
+  uint64_t epoch() const { return seen_.installed_epoch; }
+  size_t size() const { return seen_.installed_replicas.size(); }
 
  protected:
   // `replica`: the one that comes or leaves.
@@ -68,12 +68,12 @@ class Proposal {
     return parsed;
   }
 
-  const control::HelloReplyT& newest() const { return newest_; }
+  const control::HelloReplyT& seen() const { return seen_; }
   const std::string& replica() const { return replica_; }
-  bool HasReplica() const { return Has(newest_.installed_replicas, replica_); }
-  bool IsAbsent() const { return Has(newest_.absent_replicas, replica_); }
-  // Whether the newest configuration has served.
-  bool HasServed() const { return newest_.served_epoch == newest_.installed_epoch; }
+  bool HasReplica() const { return Has(seen_.installed_replicas, replica_); }
+  bool IsAbsent() const { return Has(seen_.absent_replicas, replica_); }
+  // Whether the configuration has served.
+  bool HasServed() const { return seen_.served_epoch == seen_.installed_epoch; }
 
   static void Say(const std::string& text) {
     std::printf("%s\n", text.c_str());
@@ -84,35 +84,43 @@ class Proposal {
     return Call<control::HelloReplyT>(address, control::HelloRequestT{});
   }
 
-  // Sets newest(): the answer of the replica with the newest configuration.
+  // Sets seen(): what more than half of the others tell of the group. So no member alone has the
+  // host vouch for a configuration that is not, or says in vain that the change was made.
   Status Look() {
-    Status why;
-    control::HelloReplyT newest;
+    std::vector<control::HelloReplyT> answers;
+    std::vector<Status> failed;
+    std::string told;
     for (const std::string& address : others_) {
       Result<control::HelloReplyT> hello = Hello(address);
       if (!hello.ok()) {
-        why = hello.status();
+        failed.push_back(hello.status());
+        told += "; " + hello.status().message();
         continue;
       }
-      if (newest.installed_epoch != 0 && hello->installed_epoch != 0 &&
-          hello->group != newest.group)
-        return InvalidArgument(Text("replica ", address, " belongs to group ", hello->group,
-                                    ", others of the URI to group ", newest.group,
-                                    "; list the replicas of one group"));
-      if (hello->installed_epoch > newest.installed_epoch) newest = std::move(hello).value();
+      told += Text("; replica ", address, " tells epoch ", hello->installed_epoch,
+                   hello->served_epoch == hello->installed_epoch ? "" : ", which has not served",
+                   hello->group.empty() ? "" : ", of group ", hello->group);
+      answers.push_back(std::move(hello).value());
     }
-    if (newest.installed_epoch == 0) {
-      if (!why.ok()) return why;
+    if (answers.empty()) return AllReasons(failed);
+    const control::HelloReplyT* const seen = control::ToldByMost(answers, others_.size());
+    if (seen == nullptr) {
+      return Unavailable(
+          Text("list the replicas of one group, and all of them, and try again: no configuration "
+               "is told by more than half of those that the URI lists",
+               told));
+    }
+    if (seen->installed_epoch == 0) {
       return InvalidArgument(
           "the listed replicas are not a group yet; list all that it is to have when the database "
           "is opened for the first time");
     }
-    newest_ = std::move(newest);
+    seen_ = *seen;
     return {};
   }
 
   Status CheckOthersAreThere() const {
-    for (const std::string& absent : newest_.absent_replicas) {
+    for (const std::string& absent : seen_.absent_replicas) {
       if (absent == replica_) continue;
       return Unavailable(
           Text("the group's replicas change only while all of them are there: it "
@@ -124,26 +132,27 @@ class Proposal {
 
   // `remedy`: what to do where nobody serves.
   Status CheckPrimary(const std::string& remedy) {
-    const control::HelloReplyT before = newest_;
+    const control::HelloReplyT before = seen_;
     std::this_thread::sleep_for(kWatch);
     HL_RETURN_IF_ERROR(Look());
-    const bool moved = newest_.node_id != before.node_id || newest_.heartbeat != before.heartbeat;
-    if (!newest_.released && moved) return {};
+    const bool moved = seen_.node_id != before.node_id || seen_.heartbeat != before.heartbeat;
+    if (!seen_.released && moved) return {};
     return Unavailable(
         Text("no primary serves the group, and only a primary changes it: ", remedy));
   }
 
   // To each member that answers. An error: to none.
   Status Propose() {
+    if (!HasServed()) return Unavailable("the group is being changed just now; try again");
     const control::ProposeRequestT request =
-        control::MakeProposal(trust_, newest_, replica_, leaves_);
+        control::MakeProposal(trust_, seen_, replica_, leaves_);
     std::vector<Status> failed;
-    for (const std::string& address : newest_.installed_replicas) {
+    for (const std::string& address : seen_.installed_replicas) {
       const Status status = Call<control::DoneT>(address, request).status();
       if (!status.ok()) failed.push_back(status.WithContext("replica " + address));
     }
-    return failed.empty() || failed.size() < newest_.installed_replicas.size() ? Status()
-                                                                               : AllReasons(failed);
+    return failed.empty() || failed.size() < seen_.installed_replicas.size() ? Status()
+                                                                             : AllReasons(failed);
   }
 
  private:
@@ -159,7 +168,7 @@ class Proposal {
   bool leaves_;
   control::Trust trust_;
   std::vector<std::string> others_;
-  control::HelloReplyT newest_;
+  control::HelloReplyT seen_;
 };
 
 // Waits until the group's primary has taken the replica in.
@@ -178,14 +187,14 @@ class Adding : public Proposal {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, Hello(replica()));
     if (hello.device != "ready")
       return Unavailable(Text("replica ", replica(), ": ", hello.device));
-    if (hello.region_size != newest().region_size) {
+    if (hello.region_size != seen().region_size) {
       return InvalidArgument(Text("replica ", replica(), " has a region of ", hello.region_size,
-                                  " B, the group one of ", newest().region_size,
+                                  " B, the group one of ", seen().region_size,
                                   " B: hyperloopctl resize"));
     }
-    if (hello.installed_epoch != 0 && hello.group != newest().group) {
+    if (hello.installed_epoch != 0 && hello.group != seen().group) {
       return InvalidArgument(Text("replica ", replica(), " belongs to group ", hello.group,
-                                  ", and not to group ", newest().group,
+                                  ", and not to group ", seen().group,
                                   "; start it with a fresh pool"));
     }
     return CheckPrimary(Text(

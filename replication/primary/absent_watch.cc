@@ -192,12 +192,14 @@ bool AbsentWatch::Counts(const std::string& member, const control::HelloReplyT& 
   if (AddressOf(replica).empty()) return false;
   std::string group;
   uint64_t epoch = 0;
+  Uuid owner;
   {
     const std::lock_guard lock(mutex_);
     group = FormatUuid(group_);
     epoch = configuration_.epoch;
+    owner = configuration_.owner;
   }
-  const Status vouched = control::CheckProposal(trust_, told, leaves, group, epoch);
+  const Status vouched = control::CheckProposal(trust_, told, leaves, group, epoch, owner);
   // What was proposed before a change is vouched for anew in a moment, if it still is proposed.
   const bool outdated = !told.proposal_vouchers.empty() && told.proposal_epoch < epoch;
   if (vouched.ok() || outdated) return vouched.ok();
@@ -210,7 +212,15 @@ bool AbsentWatch::Counts(const std::string& member, const control::HelloReplyT& 
   return false;
 }
 
-// The first proposal in the order of the chain counts. One that is no longer repeated is forgotten.
+// The first that most members tell, in the order of the chain. So no member alone keeps alive what
+// nobody proposes any more. Empty: none.
+std::string AbsentWatch::ToldByMost(const std::vector<std::string>& told, size_t members) {
+  for (const std::string& each : told)
+    if (2 * static_cast<size_t>(std::ranges::count(told, each)) > members) return each;
+  return "";
+}
+
+// One that is no longer repeated is forgotten.
 void AbsentWatch::AskMembers() {
   Configuration configuration;
   uint64_t generation = 0;
@@ -223,7 +233,7 @@ void AbsentWatch::AskMembers() {
     configuration = configuration_;
     generation = generation_;
   }
-  std::string proposed, leaving;
+  std::vector<std::string> proposed, leaving;  // as each member tells that counts
   std::map<std::string, uint64_t> proposals;
   std::vector<std::string> unanswered;
   for (const Configuration::Replica& each : configuration.replicas) {
@@ -235,17 +245,18 @@ void AbsentWatch::AskMembers() {
     proposals[each.address] = hello.proposals;
     const auto before = proposals_.find(each.address);
     const bool repeated = before != proposals_.end() && before->second < hello.proposals;
-    if (proposed.empty() && repeated && Counts(each.address, hello, false))
-      proposed = AddressOf(hello.proposed_replica);
-    if (leaving.empty() && repeated && Counts(each.address, hello, true))
-      leaving = AddressOf(hello.leaving_replica);
+    if (repeated && Counts(each.address, hello, false))
+      proposed.push_back(AddressOf(hello.proposed_replica));
+    if (repeated && Counts(each.address, hello, true))
+      leaving.push_back(AddressOf(hello.leaving_replica));
   }
   proposals_ = std::move(proposals);
   MemberSilence::Judgement silence = JudgeSilence(configuration, unanswered, generation, begun);
   const std::lock_guard lock(mutex_);
   if (ending_ || generation != generation_) return;
-  NoteProposalLocked(proposed);
-  NoteLeaverLocked(leaving, unanswered.empty());
+  const size_t members = configuration.replicas.size();
+  NoteProposalLocked(ToldByMost(proposed, members));
+  NoteLeaverLocked(ToldByMost(leaving, members), unanswered.empty());
   silent_ = std::move(silence.to_leave_out);
   suspected_ = std::move(silence.all_suspected);
   any_silent_.store(!silent_.empty(), std::memory_order_relaxed);

@@ -57,10 +57,10 @@ class AbsentWatch {
   // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, a
   // moment ago, when all members answered.
   std::vector<std::string> Ready() const;
-  // A replica that a member proposes. CheckNewcomer accepted its answers, a moment ago, when all
+  // A replica that most members tell is proposed. CheckNewcomer accepted its answers, a moment ago, when all
   // members answered. Nothing: there is none.
   std::optional<Configuration::Replica> Newcomer() const;
-  // The absent replica, if a member says that it is to leave the group for good, and all members
+  // The absent replica, if most members say that it is to leave the group for good, and all members
   // answered a moment ago. Nothing also if others are absent, too: the group changes only while
   // all that stay are there.
   std::optional<std::string> Leaver() const;
@@ -100,9 +100,10 @@ class AbsentWatch {
 
   // Asks one replica, or the members.
   std::chrono::milliseconds Work();
-  // Asks the members, at most once in round_interval_. A proposal counts if it was repeated since
-  // the last time.
+  // Asks the members, at most once in round_interval_. A proposal counts if more than half of them
+  // tell it, and it was repeated there since the last time.
   void AskMembers();
+  static std::string ToldByMost(const std::vector<std::string>& told, size_t members);
   // Whether this member tells a replica that is to come, or one that `leaves`, for which somebody
   // vouches who may propose it.
   bool Counts(const std::string& member, const control::HelloReplyT& told, bool leaves);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <list>
 #include <mutex>
 
 #include "control/proposal.h"
@@ -41,7 +42,10 @@ class Answering {
   Answering(const control::Trust& trust, HelloReplyT hello)
       : hello_(std::move(hello)), host_(trust, [this](const auto&) { return Answer(); }) {}
   std::string address() const { return host_.endpoint().ToString(); }
-  const HelloReplyT& hello() const { return hello_; }
+  uint64_t asked() {
+    const std::lock_guard lock(mutex_);
+    return hello_.proposals;
+  }
   // Tells this proposal from now on.
   void Tell(const control::ProposeRequestT& request) {
     const std::lock_guard lock(mutex_);
@@ -62,8 +66,8 @@ class Answering {
   test::ControlHost host_;  // last: it uses the members above
 };
 
-// A group of one replica, whose host lies. It proposes what it likes. The primary is ann; tool is
-// an operator's host.
+// A group of one replica, or of three, whose hosts lie. They propose what they like. The primary is
+// ann; tool is an operator's host.
 class ProposalTest : public testing::Test {
  protected:
   static constexpr uint64_t kRegion = 1 << 20;
@@ -83,6 +87,7 @@ class ProposalTest : public testing::Test {
       Know(who, "fresh", kRoleReplica);
     }
     configuration_.epoch = kEpoch;
+    configuration_.owner = owner_;
     member_.emplace(Of("liar"), HelloOf(node_));
     configuration_.replicas.push_back({node_, member_->address()});
     newcomer_.emplace(Of("fresh"), HelloOf(RandomUuid()));
@@ -108,13 +113,19 @@ class ProposalTest : public testing::Test {
     hello.region_size = kRegion;
     return hello;
   }
+  // What a member tells of a configuration of this epoch.
+  HelloReplyT Seen(uint64_t epoch = kEpoch) const {
+    HelloReplyT seen;
+    seen.group = FormatUuid(group_);
+    seen.installed_epoch = seen.served_epoch = epoch;
+    seen.served_owner.assign(owner_.begin(), owner_.end());
+    return seen;
+  }
   // The proposal of `who`, who saw this epoch, that the newcomer comes, or that kLeftOut leaves.
   control::ProposeRequestT ProposalOf(const std::string& who, uint64_t epoch = kEpoch,
                                       bool leaves = false) const {
-    HelloReplyT seen;
-    seen.group = FormatUuid(group_);
-    seen.installed_epoch = epoch;
-    return control::MakeProposal(Of(who), seen, leaves ? kLeftOut : newcomer_->address(), leaves);
+    return control::MakeProposal(Of(who), Seen(epoch), leaves ? kLeftOut : newcomer_->address(),
+                                 leaves);
   }
   control::ProposeRequestT RemovalOf(const std::string& who, uint64_t epoch = kEpoch) const {
     return ProposalOf(who, epoch, true);
@@ -136,7 +147,7 @@ class ProposalTest : public testing::Test {
     return Eventually([&] { return changes() || log_->Has(why); }) && !changes();
   }
 
-  const Uuid node_ = RandomUuid(), group_ = RandomUuid();
+  const Uuid node_ = RandomUuid(), group_ = RandomUuid(), owner_ = RandomUuid();
   const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
   std::string folder_;
   Configuration configuration_;
@@ -172,6 +183,42 @@ TEST_F(ProposalTest, AProposalOfAnotherTimeIsNotRepeated) {
   member_->Tell(old);
   Watch();
   EXPECT_TRUE(IsRefused("is not added: no host that is a primary in"));
+}
+
+// As one of a primary that was to come, and that came to the epoch that a member had claimed.
+TEST_F(ProposalTest, AProposalToAnotherPrimaryIsNotRepeated) {
+  Know("ann", "fresh", kRoleReplica, newcomer_->address());
+  HelloReplyT seen = Seen();
+  seen.served_owner[0] ^= 1;
+  member_->Tell(control::MakeProposal(Of("tool"), seen, newcomer_->address(), false));
+  Watch();
+  EXPECT_TRUE(IsRefused("is not added: no host that is a primary in"));
+}
+
+TEST_F(ProposalTest, AProposalOfAnOlderReleaseIsNamedAsSuch) {
+  Know("ann", "fresh", kRoleReplica, newcomer_->address());
+  control::ProposeRequestT old = ProposalOf("tool");
+  old.vouchers.clear();
+  member_->Tell(old);
+  Watch();
+  EXPECT_TRUE(IsRefused("is not added: it comes without a voucher, as from hyperloopctl or"));
+}
+
+// What nobody proposes any more, one that lies may tell for ever.
+TEST_F(ProposalTest, WhatOneOfThreeMembersTellsDoesNotCount) {
+  std::list<Answering> others;
+  for (int i = 0; i < 2; ++i) {
+    const Uuid node = RandomUuid();
+    others.emplace_back(Of("liar"), HelloOf(node));
+    configuration_.replicas.push_back({node, others.back().address()});
+  }
+  member_->Tell(RemovalOf("tool"));
+  WatchShrunken();
+  // The members are asked one after the other, and the last one's third answer ends a third round.
+  EXPECT_TRUE(Eventually([&] { return IsLeaving() || others.back().asked() >= 4; }));
+  EXPECT_FALSE(IsLeaving());
+  others.front().Tell(RemovalOf("tool"));
+  EXPECT_TRUE(Eventually([&] { return IsLeaving(); }));
 }
 
 TEST_F(ProposalTest, AReplicaWithoutAPlaceIsNotAdded) {
@@ -214,10 +261,7 @@ TEST_F(ProposalTest, ARemovalOfAnotherTimeIsNotRepeated) {
 
 // Who wants a replica back must not have it removed.
 TEST_F(ProposalTest, AnAdditionIsNoRemoval) {
-  HelloReplyT seen;
-  seen.group = FormatUuid(group_);
-  seen.installed_epoch = kEpoch;
-  control::ProposeRequestT turned = control::MakeProposal(Of("tool"), seen, kLeftOut, false);
+  control::ProposeRequestT turned = control::MakeProposal(Of("tool"), Seen(), kLeftOut, false);
   turned.leaves = true;
   member_->Tell(turned);
   WatchShrunken();

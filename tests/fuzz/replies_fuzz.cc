@@ -463,7 +463,7 @@ class Primary {
     HL_FUZZ_CHECK(handle_.bulk_port() == reply->bulk_port, "another port");
     for (const bool leaves : {false, true}) {
       const Status vouched = control::CheckProposal(handle_.trust(), *reply, leaves, reply->group,
-                                                    reply->proposal_epoch);
+                                                    reply->proposal_epoch, reply->served_owner);
       HL_FUZZ_CHECK(!keyed_ || !vouched.ok(), "nobody may propose it");
       Propose(*reply, leaves);
     }
@@ -473,13 +473,17 @@ class Primary {
   }
   // As an operator on the primary's host, by what the replica says of the group.
   void Propose(const HelloReplyT& seen, bool leaves) {
+    HL_FUZZ_CHECK(control::ToldByMost({&seen, 1}, 1) == &seen, "what all tell is not told by most");
+    HL_FUZZ_CHECK(control::ToldByMost({&seen, 1}, 2) == nullptr, "half is most");
     const auto request = control::MakeProposal(handle_.trust(), seen, "host:1", leaves);
     HelloReplyT told;
     (leaves ? told.leaving_replica : told.proposed_replica) = request.replica;
     told.proposal_epoch = request.epoch;
     told.proposal_vouchers = request.vouchers;
     const auto vouched = [&](const std::string& group) {
-      return control::CheckProposal(handle_.trust(), told, leaves, group, request.epoch).ok();
+      return control::CheckProposal(handle_.trust(), told, leaves, group, request.epoch,
+                                    seen.served_owner)
+          .ok();
     };
     HL_FUZZ_CHECK(vouched(seen.group), "the own host was not believed");
     HL_FUZZ_CHECK(!keyed_ || !vouched(seen.group + "x"), "it was believed for another group");

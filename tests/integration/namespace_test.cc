@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "hyperloop/core/softrnic.h"
@@ -134,6 +135,7 @@ class Machines {
   std::string Uri(int i) const { return FormatStoreUri(Options(Host(i) + "-own.pool", i)); }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   void SignalReplica(int i, int signal) { replicas_[i].Signal(signal); }
+  void KillReplica(int i) { replicas_[i].Kill(); }
 
   // Of a primary on machine `i`.
   StoreOptions Options(const std::string& pool, int i = 0) const {
@@ -218,7 +220,8 @@ int WriteLines(const Machines& machines, Progress* progress) {
     return 1;
   };
   if (!machines.Enter(0)) return 2;
-  auto store = Store::Open(machines.Options("first.pool"), StderrLog("writer", LogLevel::kWarn));
+  if (std::freopen(machines.Path("writer.log").c_str(), "a", stderr) == nullptr) return 2;
+  auto store = Store::Open(machines.Options("first.pool"), StderrLog("writer", LogLevel::kInfo));
   if (!store.ok()) return fail("open", store.status());
   TakeRequest request;
   request.directory = "/somewhere/db";
@@ -502,6 +505,75 @@ TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
   ExpectWorks(ldb(1, "promoted", {"get", "key"}), "value");
   ExpectWorks(ldb(1, "promoted", {"put", "key", "another"}), "OK");
   expect_tools(2);
+}
+
+// docs/operations.md, "Keys": hosts trust each other as what they are here. Only those with the role
+// primary propose changes, and only a replica whose ENDPOINT is known is added.
+TEST_F(NamespaceTest, WhoMayProposeAddsAndRemovesAReplicaAndNobodyElseDoes) {
+  constexpr int kOrdinary = kNodes - 1;  // its host may be a replica, and no primary
+  constexpr identity::Roles kReplica = identity::kRoleLink | identity::kRoleReplica;
+  for (int i = 0; i < kNodes; ++i) {
+    if (i != kOrdinary) {
+      ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(i, kOrdinary, kReplica));
+    }
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(i, kSpare, kReplica));
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(
+        kSpare, i, i == kOrdinary ? kReplica : kReplica | identity::kRolePrimary));
+  }
+  machines_.ListPeer(kSpare);
+  ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
+  ASSERT_NO_FATAL_FAILURE(machines_.StartReplica(kSpare));
+  machines_.on_replica_failure = OnReplicaFailure::kContinue;
+  ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(10)));
+  const auto asks = [&](int i, const char* what) {
+    return std::vector<std::string>{what, "--uri", machines_.Uri(i), machines_.Endpoint(kSpare)};
+  };
+  const auto in_group = [&](const std::string& chain, size_t of) {
+    return Eventually([&] {
+      const CtlRun status = machines_.Ctl(0, {"status", "--json", "--uri", machines_.Uri(0)});
+      const auto json = nlohmann::json::parse(status.out, nullptr, false);
+      return json.is_object() && json["replicas"][0][chain].size() == of;
+    });
+  };
+  const auto writer_says = [&](const std::string& what) {
+    return Eventually(
+        [&] { return Slurp(machines_.Path("writer.log")).find(what) != std::string::npos; });
+  };
+
+  // A host that is no primary anywhere but at itself. Its replica tells what it asks for.
+  ChildProcess refused = machines_.StartCtl(kOrdinary, asks(kOrdinary, "add"));
+  EXPECT_THAT(refused.ReadLine(), testing::HasSubstr("proposed"));
+  const std::string there = "replica " + machines_.Endpoint(kOrdinary);
+  EXPECT_TRUE(writer_says("which " + there + " says is proposed, is not added: no host"));
+  refused.Kill();
+  const CtlRun stranger = machines_.Ctl(kSpare, asks(kSpare, "add"));
+  EXPECT_NE(stranger.exit_status, 0);
+  EXPECT_THAT(stranger.err, testing::HasSubstr("ProposeRequest needs the role primary"));
+  EXPECT_TRUE(in_group("chain", kReplicas));
+
+  // The host of a replica that may take the primary's place. The line of the new one is missing.
+  ChildProcess adding = machines_.StartCtl(1, asks(1, "add"));
+  EXPECT_THAT(adding.ReadLine(), testing::HasSubstr("proposed"));
+  EXPECT_TRUE(writer_says("says that its ENDPOINT is " + machines_.Endpoint(kSpare)));
+  ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(0, kSpare, kReplica, machines_.Endpoint(kSpare)));
+  EXPECT_EQ(adding.Wait(), 0);
+  EXPECT_TRUE(in_group("chain", kReplicas + 1));
+  ASSERT_TRUE(WaitForLines(50));
+
+  machines_.KillReplica(kSpare);
+  EXPECT_TRUE(in_group("left_out", 1));
+  refused = machines_.StartCtl(kOrdinary, asks(kOrdinary, "remove"));
+  EXPECT_THAT(refused.ReadLine(), testing::HasSubstr("proposed"));
+  EXPECT_TRUE(writer_says("which " + there + " says is to leave, does not leave the group"));
+  refused.Kill();
+  EXPECT_TRUE(in_group("left_out", 1));
+  ExpectWorks(machines_.Ctl(0, asks(0, "remove")), "is not in the group");
+  EXPECT_TRUE(in_group("left_out", 0));
+
+  ASSERT_TRUE(WaitForLines(50));
+  progress_->stop = true;
+  EXPECT_EQ(WriterStatus(), 0);
+  ExpectNothingLost();
 }
 
 }  // namespace

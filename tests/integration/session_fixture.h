@@ -68,6 +68,7 @@ class SessionFixture : public testing::Test {
                --waiting_[static_cast<size_t>(i)];
                if (request.type == Body::ConnectMemberRequest && i == unconnected_)
                  return Fate::kRequestLost;
+               seals_ += request.type == Body::SealRequest ? 1 : 0;
                if (request.type == Body::SealRequest && i == sealing_) sealing_.wait(i);
                // Only the owner knows this id; it is kept for requests in the owner's name.
                if (const auto* attach = control::As<control::AttachRequestT>(request))
@@ -318,6 +319,10 @@ class SessionFixture : public testing::Test {
     EXPECT_OK(reply);
     return reply.ok() ? std::move(reply).value() : Reply{};
   }
+  // As hyperloopctl does, to the first two replicas.
+  void Propose(const control::ProposeRequestT& proposal) {
+    for (const size_t i : {0, 1}) Ask<control::DoneT>(i, proposal);
+  }
   control::HelloReplyT Hello(size_t replica) {
     return Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
   }
@@ -444,6 +449,7 @@ class SessionFixture : public testing::Test {
   std::vector<uint8_t> blind_;         // see Blind, guarded by owner_mutex_
   std::atomic<uint64_t> compared_{0};  // bytes of which checksums were asked, of all replicas
   std::atomic<int> asked_{0};  // how often somebody without an owner id said hello to replica 0
+  std::atomic<int> seals_{0};  // how many SealRequests came to all replicas
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
   std::atomic<Fate> cut_fate_{Fate::kRequestLost};  // of the first one that is cut
   std::atomic<Body> lost_once_{Body::NONE};

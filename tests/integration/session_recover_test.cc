@@ -106,14 +106,14 @@ TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
   leave.replica = AddressOf(2);
   leave.leaves = true;
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, leave);
+    Propose(leave);
     return log_->Has(AddressOf(2) + " does not leave the group yet: fewer than half");
   }));
   EXPECT_EQ(of, 2u) << "of those that stay";
   EXPECT_EQ(watch.Leaver(), std::nullopt);
   few = false;
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, leave);
+    Propose(leave);
     return watch.Leaver() == AddressOf(2);
   }));
 }
@@ -154,7 +154,7 @@ TEST_F(SessionRecoverTest, AnAdditionThatDoesNotComeAboutIsTakenBack) {
   propose.group = Hello(0).group;
   propose.replica = replicas_[2]->address();
   ASSERT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return Hello(0).absent_replicas.size() == 1;
   }));
   EXPECT_TRUE(Eventually([&] { return log_->Has("is not of the group, as before"); }));
@@ -166,7 +166,7 @@ TEST_F(SessionRecoverTest, AnAdditionThatDoesNotComeAboutIsTakenBack) {
   EXPECT_FALSE(log_->Has("another primary was promised")) << "there is none";
   unconnected_ = -1;
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return Hello(0).installed_replicas.size() == 3;
   }));
   EXPECT_OK(AppendDurably(*store, *file, " and with it"));
@@ -190,7 +190,7 @@ TEST_F(SessionRecoverTest, AReplicaThatCannotBeReachedByRdmaIsNotRecorded) {
   propose.group = Hello(0).group;
   propose.replica = (*far)->address();
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return log_->Has("is not added yet: replica " + propose.replica +
                      " cannot be reached by RDMA from the primary");
   }));
@@ -214,7 +214,7 @@ TEST_F(SessionRecoverTest, AnAddedReplicaThatNeverComesIsRemovedByAnOpening) {
   propose.group = Hello(0).group;
   propose.replica = remove_replica_ = replicas_[2]->address();
   ASSERT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return Hello(0).absent_replicas.size() == 1;
   }));
   Stop(2);

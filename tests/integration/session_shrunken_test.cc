@@ -91,7 +91,7 @@ TEST_F(SessionShrunkenTest, AReplicaThatWasLeftOutLeavesTheGroupWhileItServes) {
   ASSERT_THAT(Hello(0).absent_replicas, ElementsAre(AddressOf(2)));
   leave.replica = AddressOf(2);
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(1, leave);
+    Propose(leave);
     return Hello(0).absent_replicas.empty();
   }));
   EXPECT_TRUE(Insist(*store, "three"));
@@ -108,7 +108,7 @@ TEST_F(SessionShrunkenTest, AReplicaThatWasLeftOutLeavesTheGroupWhileItServes) {
   add.group = leave.group;
   add.replica = AddressOf(2);
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, add);
+    Propose(add);
     return IsWhole();
   }));
   EXPECT_TRUE(Insist(*store, "five"));
@@ -128,7 +128,7 @@ TEST_F(SessionShrunkenTest, ARemovalThatNobodyProposesAnyMoreIsNotCarriedOut) {
   EXPECT_TRUE(Insist(*store, "two"));
   lost_ = Body::SealRequest;
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(1, leave);
+    Propose(leave);
     return log_->Has("is to leave the group");
   }));
   Stop(1);
