@@ -491,7 +491,8 @@ std::vector<BulkLane::Standing> BulkLane::Standings() const {
   const std::vector<WholeFile> listed = ListedLocked();
   for (const auto& each : replicas_) {
     const Lack lack = LackOfLocked(*each, listed);
-    standings.push_back({each->name, lack.files, lack.bytes, IsHolder(*each, !listed.empty())});
+    standings.push_back({each->name, lack.files, lack.bytes, IsHolder(*each, !listed.empty()),
+                         each->slow && !each->counts});
   }
   return standings;
 }
@@ -514,12 +515,14 @@ void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
   const auto holds = [&](const auto& each) {
     return each->counts && LackOfLocked(*each, files).files == 0;
   };
-  if (2 * static_cast<size_t>(std::ranges::count_if(replicas_, holds)) <= of_) return;
+  std::vector<const Replica*> holders;
+  for (const auto& each : replicas_)
+    if (holds(each)) holders.push_back(each.get());
+  if (2 * holders.size() <= of_) return;
   for (const auto& each : replicas_) {
     if (!each->counts || holds(each)) continue;
     Status why = TakesNoneLocked(*each, files);
-    if (why.ok() && each->slow)
-      why = Unavailable(Text("less than ", TransferPace::kLeast, " B a second reach it"));
+    if (why.ok()) why = TooSlowLocked(*each, holders);
     if (why.ok()) continue;
     each->counts = false;
     if (log_ == nullptr) continue;
@@ -528,6 +531,16 @@ void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
                      "; flushes do not wait for it, because more than half of the replicas hold "
                      "them; it is sent all that it lacks once it takes files again"));
   }
+}
+
+Status BulkLane::TooSlowLocked(const Replica& replica,
+                               const std::vector<const Replica*>& holders) const {
+  if (!replica.slow) return {};
+  double slowest = holders.front()->rate;
+  for (const Replica* each : holders) slowest = std::min(slowest, each->rate);
+  if (!TransferPace::IsSlowBeside(replica.rate, slowest)) return {};
+  return Unavailable(Text("less than ", TransferPace::kLeast,
+                          " B a second reach it, and several times as much reached the others"));
 }
 
 void BulkLane::CompareLocked(Replica& replica) {
@@ -565,6 +578,7 @@ void BulkLane::NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock:
   const bool slow = replica.pace.Note(moved, asked, options_.now() - began);
   const std::lock_guard lock(mutex_);
   replica.slow = slow || (replica.slow && replica.pace.slow());
+  replica.rate = replica.pace.rate();
 }
 
 Status BulkLane::Name(Replica& replica, const Step& step) {

@@ -21,7 +21,8 @@
 // waits for the others too. So at least half hold each file for which it has waited, and any
 // majority of the replicas has one that holds it. One that says that it can take no files, or not
 // one that is waited for, because its disk is full or fails, does not count any more, once more
-// than half of all count and hold them. Nor does one that takes them too slowly (transfer_pace.h).
+// than half of all count and hold them. Nor does one that takes them too slowly, and far more
+// slowly than each of those did (transfer_pace.h): if all are slow, the cause may be here.
 //
 // Besides the listed files there are those that are leaving the region: they are still in the log
 // lane, and are to be listed once the replicas hold them. They and the listed ones are sent in
@@ -118,6 +119,7 @@ class BulkLane {
     uint64_t files = 0;
     uint64_t bytes = 0;
     bool holds = false;  // it counts, and has said what it holds
+    bool slow = false;   // it does not count because it takes files too slowly
   };
   std::vector<Standing> Standings() const;
 
@@ -162,6 +164,7 @@ class BulkLane {
     // When it last had taken a whole piece of bytes that it never had before, or a file's end.
     Clock::time_point moved{};
     bool slow = false;  // as its pace, since it held all files last, and those that leave
+    double rate = TransferPace().rate();  // as its pace's
     std::unique_ptr<PeriodicThread> thread;
   };
   enum class Action : uint8_t { kNone, kConnect, kDrop, kName, kSend, kList };
@@ -224,6 +227,8 @@ class BulkLane {
   };
   Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
   void CompareLocked(Replica& replica);
+  // Why the replica is too slow to be waited for, beside these; ok: it is not.
+  Status TooSlowLocked(const Replica& replica, const std::vector<const Replica*>& holders) const;
   // `files`: those that are waited for.
   void LeaveOutRefusersLocked(const std::vector<WholeFile>& files);
   // Await, for these files.

@@ -58,6 +58,11 @@ class FakeReplica {
     const std::lock_guard lock(mutex_);
     drip_ = std::move(each);
   }
+  // Each Put calls `each` from now on, before it takes all bytes.
+  void SlowPuts(std::function<void()> each) {
+    const std::lock_guard lock(mutex_);
+    each_put_ = std::move(each);
+  }
   // The bytes that end a file are refused from now on, and what arrived of it is dropped.
   void RefuseEnds() { refuses_ends_ = true; }
   // Each Put takes no byte from now on, and says so.
@@ -159,6 +164,7 @@ class FakeReplica {
 
   Status PutFailure(const WholeFile& file) {
     const std::lock_guard lock(mutex_);
+    if (each_put_ != nullptr) each_put_();
     if (forgets_.has_value() && forgets_->second == file) return Unavailable("it hung up");
     return put_failure_;
   }
@@ -200,7 +206,7 @@ class FakeReplica {
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
-  std::function<void()> drip_, each_get_, each_list_;
+  std::function<void()> drip_, each_put_, each_get_, each_list_;
   std::optional<std::pair<WholeFile, WholeFile>> forgets_;  // the file that is lost, and the other
   size_t most_of_get_ = SIZE_MAX;
   Status failure_, put_failure_, drop_failure_;

@@ -405,8 +405,33 @@ TEST_F(BulkLaneTest, AReplicaThatTakesFilesTooSlowlyHoldsUpNobody) {
   const WholeFile table = Make("000007.sst", "forty bytes of a table, of which few come");
   List(table);
   EXPECT_OK(lane_->Await(kLongWait)) << "the others hold it";
+  const auto shown = [&] { return lane_->Standings()[2]; };
+  EXPECT_TRUE(shown().slow);
+  EXPECT_FALSE(shown().holds);
+  EXPECT_EQ(shown().files, 1u);
   replicas_[2]->Go();
   EXPECT_TRUE(Eventually([&] { return replicas_[2]->Finished() == std::vector{table}; }));
+  EXPECT_TRUE(Eventually([&] { return shown().holds && !shown().slow; }));
+}
+
+// The cause may be the primary's machine, which starves.
+TEST_F(BulkLaneTest, WhereAllAreSlowAlikeTheLastOneIsWaitedFor) {
+  Use(3);
+  Aim();
+  ASSERT_OK(lane_->Await(kLongWait));
+  for (const auto& each : replicas_) each->SlowPuts([this] { seconds_ += 2; });
+  replicas_[2]->StopAt(8);
+  const WholeFile table = Make("000007.sst", std::string(20 * kPiece, 'x'));
+  List(table);
+  replicas_[2]->AwaitStopped();
+  EXPECT_TRUE(Eventually([&] {
+    return replicas_[0]->Finished().size() == 1 && replicas_[1]->Finished().size() == 1;
+  }));
+  EXPECT_THAT(AwaitRefusal("replica2"), StatusIs(Code::kUnavailable, HasSubstr("replica2")));
+  EXPECT_FALSE(lane_->Standings()[2].slow);
+  replicas_[2]->Go();
+  EXPECT_OK(lane_->Await(kLongWait));
+  EXPECT_THAT(replicas_[2]->Finished(), testing::ElementsAre(table));
 }
 
 // Nor is it waited for again because it holds all that is listed.
@@ -608,6 +633,21 @@ TEST(TransferPaceTest, QuickCallsBuyNoTimeForSlowOnes) {
     slow = pace.Note(TransferPace::kLeast / 100, TransferPace::kLeast, call);
   }
   EXPECT_TRUE(slow);
+}
+
+TEST(TransferPaceTest, WhoIsSlowIsComparedWithTheOthers) {
+  using std::chrono::seconds;
+  TransferPace good, starved, worst;
+  EXPECT_FALSE(TransferPace::IsSlowBeside(good.rate(), good.rate())) << "no call was made yet";
+  for (int i = 0; i < 5; ++i) {
+    good.Note(TransferPace::kLeast, TransferPace::kLeast, std::chrono::milliseconds(100));
+    EXPECT_EQ(starved.Note(TransferPace::kLeast, TransferPace::kLeast, seconds(2)), i == 2);
+    worst.Note(1, TransferPace::kLeast, seconds(2));
+  }
+  EXPECT_TRUE(starved.slow());
+  EXPECT_TRUE(TransferPace::IsSlowBeside(starved.rate(), good.rate()));
+  EXPECT_TRUE(TransferPace::IsSlowBeside(worst.rate(), starved.rate()));
+  EXPECT_FALSE(TransferPace::IsSlowBeside(starved.rate(), starved.rate()));
 }
 
 TEST(TransferPaceTest, SmallFilesMakeNobodySlow) {

@@ -71,6 +71,7 @@ void Session::AddReplicas(const metrics::Label& group, Page* page) const {
     page->Add("hyperloop_primary_replica_present", present ? 1 : 0, {group, replica});
     page->Add("hyperloop_primary_replica_suspected", silent ? 1 : 0, {group, replica});
     page->Add("hyperloop_primary_replica_catches_up", catches_up ? 1 : 0, {group, replica});
+    page->Add("hyperloop_primary_replica_slow", present && files.slow ? 1 : 0, {group, replica});
     page->Add("hyperloop_primary_replica_files_lacking", files.files, {group, replica});
     page->Add("hyperloop_primary_replica_files_lacking_bytes", files.bytes, {group, replica});
   }

@@ -1,11 +1,15 @@
 // TransferPace: whether a replica moves the bytes of files fast enough to be waited for. It has no
 // clock.
+//
+// A pace alone does not tell a slow replica from a slow machine or network of the one that waits.
+// So where others have moved the same bytes, theirs is compared.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace hyperloop {
 
@@ -32,6 +36,8 @@ class TransferPace {
     slow_ = static_cast<double>(credit_) <
             static_cast<double>(kLeast) * std::chrono::duration<double>(time_).count();
     window_bytes_ = bytes_;
+    window_credit_ = credit_;
+    window_time_ = time_;
     bytes_ = credit_ = 0;
     time_ = {};
     return slow_;
@@ -39,10 +45,19 @@ class TransferPace {
   // In the last window that has ended.
   bool slow() const { return slow_; }
   uint64_t window_bytes() const { return window_bytes_; }
+  // What counts a second, in the last window that has ended and since then; infinite: no call took
+  // any time.
+  double rate() const {
+    const double seconds = std::chrono::duration<double>(window_time_ + time_).count();
+    return seconds == 0 ? std::numeric_limits<double>::infinity()
+                        : static_cast<double>(window_credit_ + credit_) / seconds;
+  }
+  // Whether one with this rate is slow beside one with that of `other`.
+  static bool IsSlowBeside(double rate, double other) { return 4 * rate < other; }
 
  private:
-  uint64_t bytes_ = 0, credit_ = 0, window_bytes_ = 0;
-  std::chrono::nanoseconds time_{};  // of the calls of this window
+  uint64_t bytes_ = 0, credit_ = 0, window_bytes_ = 0, window_credit_ = 0;
+  std::chrono::nanoseconds time_{}, window_time_{};  // of the calls of a window
   bool slow_ = false;
 };
 

@@ -194,6 +194,8 @@ inline constexpr Info kTable[] = {
     {"hyperloop_primary_replica_catches_up", Type::kGauge, kPrimary, "group,replica",
      "Whether this replica is a member that lacks files of the database from before, so that it "
      "does not count as one that holds it"},
+    {"hyperloop_primary_replica_slow", Type::kGauge, kPrimary, "group,replica",
+     "Whether this replica catches up, and took files so slowly that nobody waits for it"},
     {"hyperloop_primary_replica_files_lacking", Type::kGauge, kPrimary, "group,replica",
      "SST and blob files of the database that this replica is not known to hold"},
     {"hyperloop_primary_replica_files_lacking_bytes", Type::kGauge, kPrimary, "group,replica",
