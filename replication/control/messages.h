@@ -46,9 +46,10 @@ inline constexpr size_t kMaxOwnerName = 256;
 inline constexpr size_t kMaxFileName = 80;
 inline constexpr size_t kMaxText = 1024;  // what is wrong with a device, a log, a file
 inline constexpr size_t kMaxErrorText = 4096;
-// A Seal may exceed the epoch that the node granted last by at most this. Replicas differ by the
+// A Seal may exceed the epoch that the node granted last by at most this, so that using up the
+// epochs of a group takes more Seals than anybody can have made durable. Replicas differ by the
 // takings that did not reach all of them. A replica that is further behind is sealed in steps.
-inline constexpr uint64_t kMaxEpochStep = 1024;
+inline constexpr uint64_t kMaxEpochStep = 1u << 21;
 // No group reaches this epoch, and every epoch up to it has enough successors.
 inline constexpr uint64_t kGreatestEpoch = 1ull << 62;
 

@@ -66,7 +66,8 @@ void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* 
   const std::vector<MemberLook> all = *looks;
   std::erase_if(*looks, [&](const MemberLook& look) {
     const auto same = std::ranges::find(all, look.address, &MemberLook::address);
-    std::string why = WhyFarAhead(*same, all);
+    std::string why = WhyNonsense(*same);
+    if (why.empty()) why = WhyFarAhead(*same, all);
     if (!why.empty()) missing->push_back({look.name, look.address, why});
     return !why.empty();
   });

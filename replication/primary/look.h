@@ -29,8 +29,8 @@ Result<std::vector<MemberLook>> LookAtReplicas(
     std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
     std::vector<MissingReplica>* missing);
 
-// Moves replicas that have no RNIC or tell epochs that cannot be (WhyFarAhead), and strangers at
-// the addresses of others (strangers.h), from `looks` to `missing`.
+// Moves replicas that have no RNIC or tell what cannot be (WhyNonsense, WhyFarAhead), and strangers
+// at the addresses of others (strangers.h), from `looks` to `missing`.
 void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 // Opens the pool that the options name, unless `*pool` holds it already, or makes it. Checks that

@@ -291,14 +291,16 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
   const auto until = std::chrono::steady_clock::now() + replica.slow_timeout();
   while (true) {  // once, unless this replica missed more takings than one step allows
     request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
+    request.goes_on = request.epoch != own_.epoch;
     Result<control::SealReplyT> reply =
         replica.Call<control::SealReplyT>(request, replica.slow_timeout());
     if (reply.status().code() == Code::kFenced) {
       return TakenMeanwhile(reply.status().message());
     }
-    if (reply.ok() && reply->content == nullptr)
+    if (!reply.ok()) return reply;
+    if (!request.goes_on && reply->content == nullptr)
       return Corruption(Text(replica.name(), " answered without content"));
-    if (!reply.ok() || request.epoch == own_.epoch) return reply;
+    if (!request.goes_on) return reply;
     request.seen_sealed_epoch = request.epoch;
     if (std::chrono::steady_clock::now() < until) continue;
     return Unavailable(Text(replica.name(), " is at epoch ", request.epoch, " on its way to epoch ",
@@ -310,9 +312,12 @@ Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
                                                     const std::vector<MemberLook>& looks) {
   std::vector<MemberContent> sealed;
   for (size_t i = 0; i < members_.size(); ++i) {
-    HL_ASSIGN_OR_RETURN(const control::SealReplyT reply,
-                        Seal(*members_[i], looks[i].hello, plan.group));
-    sealed.push_back({members_[i]->name(), *reply.content});
+    const Result<control::SealReplyT> reply = Seal(*members_[i], looks[i].hello, plan.group);
+    if (!reply.ok()) {
+      const Status& why = reply.status();
+      return Status(why.code(), Text(why.message(), plan.ahead.empty() ? "" : "; ", plan.ahead));
+    }
+    sealed.push_back({members_[i]->name(), *reply->content});
   }
   for (const size_t i : plan.joiners) sealed[i].joins = true;
   return sealed;
@@ -511,6 +516,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
                       LookAtReplicas(replicas_, Rules().bears_missing(), &missing));
   if (Rules().bears_missing()) LeaveOutUnfit(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanAndJudge(request, &looks, &missing));
+  if (!plan.ahead.empty()) Say(LogLevel::kWarn, plan.ahead);
   SayUnreleased(looks);
   std::vector<ReplicaHandle*> joiners;
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);

@@ -40,6 +40,18 @@ std::string WhyFenced(const Configuration& own, const Configuration::Replica& re
               LastServed(hello), " at ", NameOf(replica), " (ours was epoch ", own.epoch, ")");
 }
 
+// Whether more than half of the members have the promise to `own`'s primary as their newest one.
+bool MostAreOwn(const Configuration& own,
+                std::span<const std::optional<control::HelloReplyT>> now) {
+  size_t count = 0;
+  for (size_t i = 0; i < own.replicas.size(); ++i) {
+    if (WhyMissing(own, own.replicas[i], now[i]).empty() && IsOwner(*now[i], own.owner) &&
+        !ServedByAnother(*now[i], own))
+      ++count;
+  }
+  return 2 * count > own.replicas.size();
+}
+
 }  // namespace
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
@@ -64,10 +76,16 @@ Judgement JudgeStanding(const Configuration& own,
   // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
   Judgement out{Standing::kOwner, own.epoch + 1, "", {}, {}};
+  const bool most_are_own = MostAreOwn(own, now);
   std::string missing;  // why each missing one is missing
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     const Configuration::Replica& replica = own.replicas[i];
-    if (std::string why = WhyMissing(own, replica, now[i]); !why.empty()) {
+    std::string why = WhyMissing(own, replica, now[i]);
+    if (why.empty() && most_are_own && ServedByAnother(*now[i], own)) {
+      why = Text(NameOf(replica), " alone says that it served another primary under epoch ",
+                 now[i]->served_epoch, ", and most others have promised nothing to anybody else");
+    }
+    if (!why.empty()) {
       out.missing.push_back(i);
       missing += (missing.empty() ? "" : "; ") + why;
       out.reasons.push_back(std::move(why));
@@ -133,9 +151,9 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
     return InvalidArgument(Text(name, " has a region of ", now.region_size, " B, the group one of ",
                                 region_size, " B: hyperloopctl resize"));
   }
-  if (now.sealed_epoch > own.epoch + control::kMaxEpochStep) {
+  if (now.sealed_epoch > own.epoch + kMostAhead) {
     return InvalidArgument(Text(name, " has sealed epoch ", now.sealed_epoch, ", more than ",
-                                control::kMaxEpochStep, " beyond the group's epoch ", own.epoch,
+                                kMostAhead, " beyond the group's epoch ", own.epoch,
                                 "; close and open the database to take it in"));
   }
   const bool still = before.node_id == now.node_id && before.sealed_epoch == now.sealed_epoch &&

@@ -14,8 +14,9 @@
 
 namespace hyperloop {
 
-// All takings of a group's life are fewer.
-inline constexpr uint64_t kMostAhead = control::kMaxEpochStep * control::kMaxEpochStep;
+// All takings of a group's life are fewer. One Seal takes a replica beyond what another one may
+// claim.
+inline constexpr uint64_t kMostAhead = control::kMaxEpochStep / 2;
 
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
@@ -35,7 +36,7 @@ enum class Standing {
   kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
   kShrink,   // enough members are there: seal them anew, and go on without the missing ones
   kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
-  kFenced,   // another primary has connected a member
+  kFenced,   // another primary has connected a member, and may have a majority
 };
 struct Judgement {
   Standing standing = Standing::kWait;
@@ -50,6 +51,10 @@ struct Judgement {
 // `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
 // `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved
 // since; empty: there are none. `least`: how many must be there to go on without the others.
+//
+// A member that says that it served another primary counts as missing while most members have still
+// promised nothing newer than to `own`'s primary: nobody else can have a majority then. So one that
+// lies ends no primary.
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now, size_t least);

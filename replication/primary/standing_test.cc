@@ -265,7 +265,23 @@ TEST_F(StandingTest, InstalledSuccessorThatServedNobodyDoesNotFence) {
   EXPECT_EQ(Judge().epoch, 6u);
   now_[0]->served_epoch = 5;
   now_[0]->served_owner = now_[0]->sealed_owner;
+  SealForAnother(1, 5);
   EXPECT_EQ(Judge().standing, Standing::kFenced);
+}
+
+// Whoever took the group has the promise of most members.
+TEST_F(StandingTest, OneThatAloneTellsOfAnotherPrimaryFencesNobody) {
+  SealForAnother(0, 5);
+  now_[0]->served_epoch = now_[0]->installed_epoch = 5;
+  now_[0]->served_owner = now_[0]->sealed_owner;
+  const Judgement judged = Judge(2);
+  EXPECT_EQ(judged.standing, Standing::kShrink);
+  EXPECT_THAT(judged.missing, testing::ElementsAre(0));
+  EXPECT_THAT(judged.why, HasSubstr("r0 alone says that it served another primary"));
+  EXPECT_EQ(judged.epoch, 5u);
+  EXPECT_EQ(Judge().standing, Standing::kWait) << "where each is needed";
+  now_[2].reset();
+  EXPECT_EQ(Judge(2).standing, Standing::kFenced) << "one of three is no majority";
 }
 
 // A primary that was stopped for long wakes up while its successor is installing itself anew.
@@ -274,6 +290,7 @@ TEST_F(StandingTest, UnservedEpochOfASuccessorThatServedBeforeFences) {
   now_[0]->installed_epoch = 7;
   now_[0]->served_owner = now_[0]->sealed_owner;
   now_[0]->served_epoch = 5;
+  SealForAnother(1, 7);
   before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kFenced);
 }

@@ -1,7 +1,6 @@
 #include "primary/strangers.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -46,6 +45,12 @@ class Strangers {
            std::ranges::all_of(looks_, [&](const MemberLook& each) {
              return !IsForeign(each) || !Why(each).empty();
            });
+  }
+  // Whether most of the group's replicas answer.
+  bool HasMost() const {
+    const auto there =
+        std::ranges::count_if(looks_, [&](const MemberLook& each) { return AtHome(each); });
+    return 2 * static_cast<size_t>(there) > recorded_.size();
   }
   // Empty: it is none.
   std::string Why(const MemberLook& look) const {
@@ -97,15 +102,14 @@ void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplic
   std::set<std::string> groups;
   for (const MemberLook& each : *looks)
     if (each.hello.installed_epoch != 0) groups.insert(each.hello.group);
-  std::optional<std::string> own;
-  for (const std::string& each : groups) {
-    if (!Strangers(*looks, each).Explain()) continue;
-    if (own.has_value()) return;
-    own = each;
-  }
-  if (!own.has_value()) return;
+  std::vector<std::string> fit;
+  for (const std::string& each : groups)
+    if (Strangers(*looks, each).Explain()) fit.push_back(each);
+  if (fit.size() > 1)
+    std::erase_if(fit, [&](const std::string& each) { return !Strangers(*looks, each).HasMost(); });
+  if (fit.size() != 1) return;
   const std::vector<MemberLook> all = *looks;
-  const Strangers strangers(all, *own);
+  const Strangers strangers(all, fit.front());
   std::erase_if(*looks, [&](const MemberLook& look) {
     // Found in `all`, where it has another place than here.
     const auto same = std::ranges::find(all, look.address, &MemberLook::address);

@@ -12,9 +12,10 @@ namespace hyperloop {
 // for another node, and either belongs to another group, or is a copy of a replica that answers at
 // its own recorded address and has promised no less. A fresh node is no stranger, nor is a copy
 // with a newer epoch than every replica at its own address: it may be the pool itself, and an older
-// copy of it in its place. If the looks may be of several groups, or of none, nothing is moved. So
-// a node of a former group with the same addresses is none either: to that group, those of the
-// other one are strangers.
+// copy of it in its place. If the looks may be of several groups, the one counts of which most
+// replicas answer, so that one that claims a group of its own is a stranger. If there is none,
+// nothing is moved: a node of a former group with the same addresses is no stranger to that group,
+// to which those of the other one are.
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 // The newest epoch that the node knows of.

@@ -108,6 +108,16 @@ TEST_F(StrangersTest, OfTwoGroupsThatBothFitNeitherIsChosen) {
   EXPECT_THAT(Missing(), IsEmpty());
 }
 
+// One that lies may claim a group of its own, to which all others are strangers.
+TEST_F(StrangersTest, OfTwoGroupsThatBothFitTheOneCountsOfWhichMostAnswer) {
+  members_[2].hello.installed_nodes = {kGroup, kGroup, kOther};
+  members_[2].hello.installed_replicas = members_[0].hello.installed_replicas;
+  EXPECT_THAT(PlanTake(members_, {}, 0, {true, 0}).status(), StatusIs(Code::kInvalidArgument));
+  LeaveOut();
+  EXPECT_THAT(Missing(), ElementsAre("10.0.0.2:7000"));
+  EXPECT_OK(PlanTake(members_, missing_, 0, {true, 0}));
+}
+
 TEST_F(StrangersTest, WhereNobodyMayBeMissingTheRefusalSaysHowToGoOn) {
   EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument,
                                   HasSubstr("on_replica_failure=continue goes on without it")));

@@ -29,6 +29,26 @@ Status CheckSizes(std::span<const MemberLook> members, uint64_t region_size) {
   return {};
 }
 
+uint64_t NewestOfOthers(const MemberLook& look, std::span<const MemberLook> looks) {
+  uint64_t newest = 0;
+  for (const MemberLook& each : looks)
+    if (&each != &look) newest = std::max(newest, NewestEpoch(each));
+  return newest;
+}
+
+// As TakePlan::ahead. Takings that were cut short before they reached the others are fewer.
+std::string WhoIsAhead(std::span<const MemberLook> members) {
+  constexpr uint64_t kFar = 1024;
+  for (const MemberLook& each : members) {
+    const uint64_t others = NewestOfOthers(each, members);
+    if (others == 0 || NewestEpoch(each) < others + kFar) continue;
+    return Text(each.name, " alone says that it is at epoch ", NewestEpoch(each),
+                ", so that the others are sealed beyond it, whose newest is ", others,
+                "; if not so many openings were cut short, see to its host");
+  }
+  return "";
+}
+
 // The missing replicas with their reasons, to go on a message.
 std::string WhyEach(std::span<const MissingReplica> missing) {
   std::string why;
@@ -53,6 +73,27 @@ Status CheckDistinct(std::span<const MemberLook> members) {
                                     "); list each once", WhichIsNewer(members[i], members[j])));
       }
     }
+  }
+  return {};
+}
+
+// What the node has installed.
+Result<Configuration> ConfigurationOf(const MemberLook& look) {
+  const control::HelloReplyT& hello = look.hello;
+  Configuration installed;
+  installed.epoch = hello.installed_epoch;
+  HL_ASSIGN_OR_RETURN(installed.replicas,
+                      ParseReplicas(hello.installed_nodes, hello.installed_replicas));
+  HL_ASSIGN_OR_RETURN(installed.absent, ParseReplicas(hello.absent_nodes, hello.absent_replicas));
+  HL_ASSIGN_OR_RETURN(installed.branch, ParseBranch(hello.branch_epoch, hello.branch_owner));
+  return installed;
+}
+
+Status CheckSense(std::span<const MemberLook> members) {
+  for (const MemberLook& each : members) {
+    const std::string why = WhyNonsense(each);
+    if (why.empty()) continue;
+    return InvalidArgument(Text(each.name, " ", why, "; end it and see to its host"));
   }
   return {};
 }
@@ -127,15 +168,11 @@ class ListCheck {
       if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
     }
     const control::HelloReplyT& hello = newest->hello;
-    recorded_.epoch = hello.installed_epoch;
-    HL_ASSIGN_OR_RETURN(recorded_.replicas,
-                        ParseReplicas(hello.installed_nodes, hello.installed_replicas));
-    HL_ASSIGN_OR_RETURN(recorded_.absent, ParseReplicas(hello.absent_nodes, hello.absent_replicas));
+    HL_ASSIGN_OR_RETURN(recorded_, ConfigurationOf(*newest));
     std::vector<std::string> addresses;
     for (const auto& each : recorded_.All()) addresses.push_back(each.address);
     chain_ = Text("the group's recorded replicas are ", Chain(addresses),
                   " (configuration of epoch ", hello.installed_epoch, ", at ", newest->name, ")");
-    HL_ASSIGN_OR_RETURN(recorded_.branch, ParseBranch(hello.branch_epoch, hello.branch_owner));
     HL_RETURN_IF_ERROR(CheckBranches(*newest));
     HL_RETURN_IF_ERROR(CheckListed());
     HL_RETURN_IF_ERROR(CheckMembers(&plan->joiners));
@@ -454,6 +491,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (const Status distinct = CheckDistinct(members); !distinct.ok())
     return WithWayWithoutStrangers(distinct, members, missing, rules);
   HL_RETURN_IF_ERROR(CheckGivenUp(members, rules.given_up));
+  HL_RETURN_IF_ERROR(CheckSense(members));
   HL_RETURN_IF_ERROR(CheckEpochs(members));
   TakePlan plan;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
@@ -474,6 +512,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   plan.region_size = members.front().hello.region_size;
   for (const MemberLook& each : members)
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
+  plan.ahead = WhoIsAhead(members);
   plan.configuration.epoch = plan.epoch;
   HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
   if (!plan.format && !plan.forced)
@@ -481,10 +520,16 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   return plan;
 }
 
+std::string WhyNonsense(const MemberLook& look) {
+  const control::HelloReplyT& hello = look.hello;
+  Status sense = ParseUuid(hello.node_id).status();
+  if (sense.ok()) sense = ConfigurationOf(look).status();
+  if (sense.ok() && hello.installed_epoch != 0) sense = ParseUuid(hello.group).status();
+  return sense.ok() ? "" : Text("says of itself what makes no sense: ", sense.message());
+}
+
 std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks) {
-  uint64_t others = 0;
-  for (const MemberLook& each : looks)
-    if (&each != &look) others = std::max(others, NewestEpoch(each));
+  const uint64_t others = NewestOfOthers(look, looks);
   const uint64_t newest = NewestEpoch(look);
   if (others == 0 && look.hello.installed_epoch != 0) return "";  // the others are new
   if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";

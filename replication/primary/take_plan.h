@@ -63,6 +63,8 @@ struct ReplicaChange {
 
 struct TakePlan {
   uint64_t epoch = 0;  // the epoch to seal
+  // Which member alone demands an epoch far beyond those of all others, for messages; empty: none.
+  std::string ahead;
   Uuid group{};
   bool format = false;          // no member ever served: the group is made now
   Configuration configuration;  // the configuration to install; its replicas are the members
@@ -94,15 +96,18 @@ struct TakePlan {
 // different branches, so that none may be made equal to another one; a recorded replica is not
 // listed, or another one is (the message names the recorded chain); one replica is listed twice;
 // the regions differ in size, or have another size than `region_size` (0: any); the members belong
-// to different groups; a member's epochs are far ahead. kUnavailable: too few replicas answer; a
-// replica has no RNIC.
+// to different groups; a member's epochs are far ahead; what it says makes no sense. kUnavailable:
+// too few replicas answer; a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
                           const FailureRules& rules, const ReplicaChange& change = {});
 
+// Why what `look` tells of itself is said by no replica that works; empty: it may be.
+std::string WhyNonsense(const MemberLook& look);
+
 // Why the epochs that `look` tells are not those of a taking: they are beyond those of all other
-// `looks` by more than all takings of a group's life. Empty: they may be. Whoever believed them
-// would use up the epochs of the others.
+// `looks` by more than all takings of a group's life. Empty: they may be. So one member's claim
+// costs the others one Seal each, and few of the epochs that they will need.
 std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks);
 
 // Returns the first member whose owner lives: between the two looks its heartbeat moved, and the

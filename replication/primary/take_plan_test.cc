@@ -1,6 +1,7 @@
 #include "primary/take_plan.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "layout/replica_lists.h"
 #include "primary/look.h"
@@ -37,6 +38,19 @@ TEST_F(PlanTest, EpochExceedsEverySealedOne) {
   EXPECT_FALSE(plan->format);
   EXPECT_EQ(plan->epoch, 10u);
   EXPECT_EQ(FormatUuid(plan->group), kGroup);
+  EXPECT_EQ(plan->ahead, "");
+}
+
+TEST_F(PlanTest, AReplicaThatAloneDemandsAGreatEpochIsNamed) {
+  AllOfGroup(4);
+  members_[1].hello.sealed_epoch = 5000;
+  const auto plan = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(plan);
+  EXPECT_THAT(plan->ahead, HasSubstr("r1 alone says that it is at epoch 5000"));
+  members_[0].hello.sealed_epoch = 5000;
+  const auto agreed = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(agreed);
+  EXPECT_EQ(agreed->ahead, "");
 }
 
 // The others would be sealed step by step for ever.
@@ -59,6 +73,29 @@ TEST_F(PlanTest, AReplicaWhoseEpochsNoTakingsExplainIsNamed) {
     EXPECT_EQ(plan->epoch, 5u);
     members_[1].hello.*epoch = 0;
   }
+}
+
+TEST_F(PlanTest, AReplicaThatSaysWhatMakesNoSenseIsNamedAndGoesMissing) {
+  AllOfGroup(4);
+  const std::vector<MemberLook> honest = members_;
+  const auto lie = [&](const std::function<void(control::HelloReplyT&)>& change) {
+    members_ = honest;
+    members_[1].hello.installed_epoch = members_[1].hello.sealed_epoch = 5;
+    change(members_[1].hello);
+    EXPECT_THAT(Refusal(),
+                StatusIs(Code::kInvalidArgument, HasSubstr("replica r1 says of itself")));
+    std::vector<MemberLook> left = members_;
+    std::vector<MissingReplica> missing;
+    LeaveOutUnfit(&left, &missing);
+    ASSERT_EQ(missing.size(), 1u);
+    EXPECT_EQ(missing[0].address, members_[1].address);
+    EXPECT_OK(PlanTake(left, missing, 0, {true, 0}));
+  };
+  lie([](control::HelloReplyT& hello) { hello.installed_nodes[0] = "no uuid"; });
+  lie([](control::HelloReplyT& hello) { hello.absent_nodes = hello.installed_nodes; });
+  lie([](control::HelloReplyT& hello) { hello.branch_owner = {1, 2, 3}; });
+  lie([](control::HelloReplyT& hello) { hello.group = "no uuid"; });
+  lie([](control::HelloReplyT& hello) { hello.node_id = "no uuid"; });
 }
 
 // An old group whose other replicas were replaced.

@@ -183,7 +183,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
   control::SealReplyT reply;
-  reply.content = Content(nullptr);
+  if (!request.goes_on) reply.content = Content(nullptr);
   return reply;
 }
 

@@ -191,6 +191,20 @@ TEST_F(NodeTest, EpochFarAheadIsRefused) {
   EXPECT_OK(Ask(Seal(3 + kMaxEpochStep, kBob)));
 }
 
+// An asker that goes on would have the whole region read for nothing, at each step.
+TEST_F(NodeTest, ASealOnTheWayToAGreaterEpochTellsNoContent) {
+  ASSERT_OK(Ask(Seal(3, kAnn)));
+  SealRequestT seal = Seal(4, kAnn);
+  seal.goes_on = true;
+  const BodyUnion on_the_way = node_->Handle(MakeBody(SealRequestT(seal)));
+  ASSERT_NE(As<SealReplyT>(on_the_way), nullptr);
+  EXPECT_EQ(As<SealReplyT>(on_the_way)->content, nullptr);
+  EXPECT_EQ(Hello().sealed_epoch, 4u);
+  const BodyUnion last = node_->Handle(MakeBody(Seal(5, kAnn)));
+  ASSERT_NE(As<SealReplyT>(last), nullptr);
+  EXPECT_NE(As<SealReplyT>(last)->content, nullptr);
+}
+
 // Neither a node's answers nor the bytes of its pool let anybody act as the owner.
 TEST_F(NodeTest, TheOwnersIdIsNeitherToldNorKept) {
   FormatAs(kGroup);

@@ -2,6 +2,7 @@
 // finds every acknowledged append, and makes all regions equal.
 
 #include "integration/session_fixture.h"
+#include "primary/standing.h"
 #include "support/rival_seal.h"
 
 namespace hyperloop::test {
@@ -190,15 +191,15 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
   EXPECT_NE(Taken(), nullptr);
 }
 
-// Takings that reach only one replica leave the others behind, by more than one Seal may raise an
-// epoch.
+// Takings that do not reach a replica leave it behind, by more than one Seal may raise an epoch.
 TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   EXPECT_OK(store->Close());
   const uint64_t before = Hello(0).sealed_epoch;
   for (int i = 0; i < 3; ++i)
-    Ask<control::SealReplyT>(2, RivalSeal(Hello(2), control::kMaxEpochStep));
+    for (const size_t at : {1, 2})
+      Ask<control::SealReplyT>(at, RivalSeal(Hello(at), control::kMaxEpochStep));
   store = Taken();
   ASSERT_NE(store, nullptr);
   for (size_t i = 0; i < 3; ++i) {
@@ -206,6 +207,38 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   }
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// One member claims ever greater epochs. Each opening seals the others once, and names it.
+TEST_F(SessionCutTest, OneMembersGreatEpochCostsTheOthersOneSeal) {
+  ASSERT_OK(Taken()->Close());
+  for (int round = 0; round < 3; ++round) {
+    const uint64_t claim = Hello(0).sealed_epoch + kMostAhead;
+    Ask<control::SealReplyT>(2, RivalSeal(Hello(2), kMostAhead));
+    seals_ = 0;
+    log_->Clear();
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(Hello(0).sealed_epoch, claim + 1);
+    EXPECT_EQ(seals_, 3);
+    EXPECT_TRUE(log_->Has("replica " + AddressOf(2) + " alone says that it is at epoch"));
+    EXPECT_OK(store->Close());
+  }
+  ExpectEqualRegions();
+}
+
+TEST_F(SessionCutTest, WhoCannotBeSealedIsNamedWithTheOneThatDemandsTheEpoch) {
+  ASSERT_OK(Taken()->Close());
+  Ask<control::SealReplyT>(2, RivalSeal(Hello(2), kMostAhead));
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  lost_ = Body::SealRequest;
+  TakeResult result;
+  EXPECT_THAT(store->Take(Request(), &result),
+              StatusIs(Code::kUnavailable,
+                       testing::AllOf(testing::HasSubstr("replica " + AddressOf(0) + ": "),
+                                      testing::HasSubstr(AddressOf(2) + " alone says"))));
+  lost_ = Body::NONE;
 }
 
 // Of three replicas 0 and 1 lack the last record. An opening with these two installs its epoch at
@@ -290,7 +323,8 @@ TEST_F(SessionCutTest, UnservedReplicasThatManyTakingsPassedByCatchUp) {
   for (int cut = 0; Hello(1).installed_epoch == Hello(1).served_epoch; ++cut)
     ASSERT_TRUE(TakeCutAt(cut));
   for (int i = 0; i < 3; ++i)
-    Ask<control::SealReplyT>(2, RivalSeal(Hello(2), control::kMaxEpochStep));
+    for (const size_t at : {1, 2})
+      Ask<control::SealReplyT>(at, RivalSeal(Hello(at), control::kMaxEpochStep));
   ExpectTakenWith(all);
 }
 
