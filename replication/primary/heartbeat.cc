@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "common/heartbeat_word.h"
@@ -11,13 +12,7 @@ namespace hyperloop {
 
 Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
     : members_(MembersOf(std::move(targets))),
-      teller_(
-          "hl-teller",
-          [this] {
-            Tell();
-            return std::chrono::hours(1);  // Beat wakes it
-          },
-          avoid_cpu),
+      avoid_cpu_(avoid_cpu),
       thread_(
           "hl-heartbeat",
           [this] {
@@ -86,26 +81,40 @@ Status Heartbeat::StartLocked(Member& member) {
 void Heartbeat::Beat() {
   const std::lock_guard lock(members_mutex_);
   word_ = NextHeartbeat(word_);
-  for (Member& each : members_) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& each = members_[i];
     const Status started = StartLocked(each);
     each.missed = !started.ok();
     if (started.ok()) each.heard = Clock::now();
-    if (each.missed) teller_.Wake();
+    if (each.missed && each.target.tell != nullptr) WakeTeller(i);
     if (started.ok() || started.code() == Code::kBusy) continue;
     if (!lost()) lost_name_ = each.target.name;
     lost_.store(true, std::memory_order_relaxed);
   }
 }
 
-void Heartbeat::Tell() {
-  std::vector<std::function<void()>> tells;
+// If no thread can be made, the next beat tries again.
+void Heartbeat::WakeTeller(size_t place) {
+  if (place >= tellers_.size()) tellers_.resize(place + 1);
+  std::unique_ptr<PeriodicThread>& teller = tellers_[place];
+  if (teller != nullptr) return teller->Wake();
+  const auto tell = [this, place] {
+    Tell(place);
+    return std::chrono::hours(1);  // until it is woken
+  };
+  try {
+    teller = std::make_unique<PeriodicThread>("hl-teller", tell, avoid_cpu_);
+  } catch (const std::system_error&) {
+  }
+}
+
+void Heartbeat::Tell(size_t place) {
+  std::function<void()> tell;
   {
     const std::lock_guard lock(members_mutex_);
-    for (const Member& each : members_)
-      if (each.missed && each.target.tell != nullptr) tells.push_back(each.target.tell);
+    if (place < members_.size() && members_[place].missed) tell = members_[place].target.tell;
   }
-  for (const auto& tell : tells)
-    if (!ending_) tell();
+  if (tell != nullptr && !ending_) tell();
 }
 
 }  // namespace hyperloop

@@ -4,13 +4,15 @@
 // the primary's own damaged files, by a write in the place of one beat. The next write is a beat.
 //
 // A primary lives even while its RNIC stands still. So as long as a write to a member is not
-// completed, another thread tells that member by messages.
+// completed, that member is told by messages, on a thread of its own: one that does not answer
+// delays nobody else's.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -31,12 +33,13 @@ class Heartbeat {
     RemoteAccess* access = nullptr;
     RemoteMemory word;  // the bytes that the owner may write, or the heartbeat word alone
     // Sends the member a message that its owner lives. Called on a thread that may wait, one call
-    // at a time, perhaps once more after the target has been removed.
+    // at a time, perhaps once more after the target has been removed. Null: it is not told.
     std::function<void()> tell;
     std::string name = {};  // of the member
   };
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
+  // Waits for the messages that are under way.
   ~Heartbeat() { ending_ = true; }
 
   // Once this has returned, nothing is written to the former targets. It does not wait for the
@@ -67,7 +70,10 @@ class Heartbeat {
   void Beat();
   // Starts one write to the member.
   Status StartLocked(Member& member);
-  void Tell();
+  // Tells the member at this place, if its last beat could not begin.
+  void Tell(size_t place);
+  // Makes that happen soon; under members_mutex_, on thread_.
+  void WakeTeller(size_t place);
 
   std::mutex members_mutex_;
   std::vector<Member> members_;  // guarded by members_mutex_
@@ -77,8 +83,10 @@ class Heartbeat {
   std::atomic<uint64_t> acked_{0};
   std::atomic<bool> ending_{false};
   uint64_t word_ = 0;  // used by thread_ only
-  // These two use the members above, and thread_ uses teller_.
-  PeriodicThread teller_;
+  const int avoid_cpu_;
+  // These use the members above. thread_ makes and wakes the tellers, one for each place at which a
+  // member has missed a beat.
+  std::vector<std::unique_ptr<PeriodicThread>> tellers_;
   PeriodicThread thread_;
 };
 

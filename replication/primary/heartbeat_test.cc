@@ -106,6 +106,22 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   for (int seen = told; seen < 3; seen = told) told.wait(seen);
 }
 
+// Messages are all that shows the members that a primary without queues lives.
+TEST(Heartbeat, AMemberThatTakesNoMessageDelaysNoMessageToTheOthers) {
+  std::atomic<bool> ended{false};
+  std::atomic<int> told{0};
+  Heartbeat::Target silent, lives;
+  silent.tell = [&ended] { ended.wait(false); };
+  lives.tell = [&told] {
+    ++told;
+    told.notify_one();
+  };
+  const Heartbeat heartbeat({silent, lives}, -1);
+  EXPECT_TRUE(test::Eventually([&] { return told >= 3; }));
+  ended = true;
+  ended.notify_all();
+}
+
 // A silence begins when the member was heard last, and not when somebody notices it.
 TEST(Heartbeat, KnowsWhenAllMembersWereHeardLast) {
   BeatingMember silent(false), lives(true);
