@@ -28,11 +28,11 @@ Status AsTransportError(const Status& status) {
 Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& endpoint,
                                                               const Trust& trust,
                                                               std::chrono::nanoseconds timeout,
-                                                              uint16_t port) {
+                                                              uint16_t port, int stop) {
   const std::string name = "replica " + endpoint.ToString();
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
   const Endpoint place{endpoint.host, port == 0 ? endpoint.port : port};
-  Result<UniqueFd> fd = ConnectTo(place, deadline);
+  Result<UniqueFd> fd = ConnectTo(place, deadline, stop);
   if (!fd.ok()) {
     const Status& why = fd.status();
     if (why.code() == Code::kInvalidArgument) return why.WithContext(name);
@@ -84,7 +84,7 @@ Status ControlClient::Introduce(Deadline deadline) {
     const Status introduced = IntroduceOnce(deadline);
     if (introduced.code() != Code::kAborted || Clock::now() + pause >= deadline) return introduced;
     std::this_thread::sleep_for(pause);
-    HL_ASSIGN_OR_RETURN(fd_, ConnectTo(place_, deadline));
+    HL_ASSIGN_OR_RETURN(fd_, ConnectTo(place_, deadline, stop_));
   }
 }
 
@@ -108,7 +108,7 @@ Status ControlClient::SendOutput(Deadline deadline) {
     if (sent >= 0) {
       left = left.subspan(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
-      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLOUT, deadline));
+      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLOUT, deadline, stop_));
     } else if (Gone(errno)) {
       return {};  // what is received next, a message or the end of the stream, says why
     } else if (errno != EINTR) {
@@ -128,7 +128,7 @@ Status ControlClient::ReceiveSome(Deadline deadline) {
     }
     if (got == 0 || Gone(errno)) return Aborted("the replica closed the connection");
     if (errno == EAGAIN) {
-      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLIN, deadline));
+      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLIN, deadline, stop_));
     } else if (errno != EINTR) {
       return FromErrno(errno, "receive");
     }

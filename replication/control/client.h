@@ -24,11 +24,14 @@ namespace hyperloop::control {
 class ControlClient {
  public:
   // kUnavailable: nobody listens there; the message says how to start a replica. `port`, unless 0:
-  // where else the replica at `endpoint` listens.
+  // where else the replica at `endpoint` listens. `stop`: as EndWhen's.
   static Result<std::unique_ptr<ControlClient>> Connect(const Endpoint& endpoint,
                                                         const Trust& trust,
                                                         std::chrono::nanoseconds timeout,
-                                                        uint16_t port = 0);
+                                                        uint16_t port = 0, int stop = -1);
+
+  // From now on a call that waits ends with kTimedOut once this descriptor is readable; −1: none.
+  void EndWhen(int stop) { stop_ = stop; }
 
   // Sends `request` and returns the answer of type Reply. An answer of type Error becomes the
   // status that it holds. kPermissionDenied also: the replica is not the expected one, or does not
@@ -71,6 +74,7 @@ class ControlClient {
   const Trust trust_;
   const std::string name_;
   std::unique_ptr<MessageChannel> channel_;
+  int stop_ = -1;
 };
 
 }  // namespace hyperloop::control

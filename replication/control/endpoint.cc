@@ -37,10 +37,10 @@ std::string_view RemedyFor(int error) {
   }
 }
 
-Status ConnectOne(int fd, const SocketAddress& address, Deadline deadline) {
+Status ConnectOne(int fd, const SocketAddress& address, Deadline deadline, int stop) {
   if (connect(fd, &address.raw(), address.length) == 0) return {};
   if (errno != EINPROGRESS) return FromErrno(errno, "connect");
-  HL_RETURN_IF_ERROR(WaitReady(fd, POLLOUT, deadline));
+  HL_RETURN_IF_ERROR(WaitReady(fd, POLLOUT, deadline, stop));
   int error = 0;
   socklen_t length = sizeof(error);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -98,18 +98,19 @@ Status PrepareSocket(int fd) {
   return {};
 }
 
-Status WaitReady(int fd, short events, Deadline deadline) {
+Status WaitReady(int fd, short events, Deadline deadline, int stop) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd entry{fd, events, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
-    if (ready > 0) return {};
-    if (ready == 0) return TimedOut("no answer in time");
+    pollfd entries[] = {{fd, events, 0}, {stop, POLLIN, 0}};
+    const int ready =
+        poll(entries, stop < 0 ? 1 : 2, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
+    if (ready > 0 && entries[0].revents != 0) return {};
+    if (ready >= 0) return TimedOut("no answer in time");
     if (errno != EINTR) return FromErrno(errno, "poll");
   }
 }
 
-Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
+Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline, int stop) {
   HL_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, ResolveUntil(endpoint, deadline));
   Status last = Unavailable("no address");
   for (const SocketAddress& each : addresses) {
@@ -118,7 +119,7 @@ Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
       last = FromErrno(errno, "socket");
       continue;
     }
-    last = ConnectOne(fd.get(), each, deadline);
+    last = ConnectOne(fd.get(), each, deadline, stop);
     if (last.ok()) last = PrepareSocket(fd.get());
     if (last.ok()) return fd;
   }

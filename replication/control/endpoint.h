@@ -26,15 +26,17 @@ Result<Endpoint> ParseEndpoint(std::string_view text);
 
 // Returns a connected socket that is non-blocking and close-on-exec, with TCP_NODELAY and
 // keepalive. kInvalidArgument: the host is unknown. kUnavailable: it cannot be resolved now, or
-// refuses the connection. kTimedOut: `deadline` came first. The message names the endpoint.
-Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
+// refuses the connection. kTimedOut: `deadline` came first. The message names the endpoint. `stop`:
+// as WaitReady's.
+Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline, int stop = -1);
 // Returns a socket that listens on exactly this address. `*bound` becomes the endpoint with the
 // real port. kPermissionDenied: `loopback_only` is set, and other machines reach the address.
 Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only = false);
 // Sets the options of ConnectTo's sockets on an accepted socket.
 Status PrepareSocket(int fd);
 
-// Waits until `fd` is ready for `events` (of poll(2)). kTimedOut: `deadline` came first.
-Status WaitReady(int fd, short events, Deadline deadline);
+// Waits until `fd` is ready for `events` (of poll(2)). kTimedOut: `deadline` came first, or `stop`,
+// a descriptor unless it is −1, is readable.
+Status WaitReady(int fd, short events, Deadline deadline, int stop = -1);
 
 }  // namespace hyperloop::control

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hyperloop/core/text.h"
+#include "primary/asking.h"
 #include "primary/replica_handle.h"
 #include "primary/standing.h"
 
@@ -43,11 +44,12 @@ AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shar
       thread_(
           "hl-absent", [this] { return Work(); }, avoid_cpu) {}
 
-AbsentWatch::~AbsentWatch() { ending_ = true; }
+AbsentWatch::~AbsentWatch() { End(); }
 
 void AbsentWatch::End() {
   const std::lock_guard lock(mutex_);
   ending_ = true;
+  stop_.Set();
 }
 
 void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uint64_t region_size) {
@@ -162,8 +164,14 @@ void AbsentWatch::UpdateReadyLocked() {
 Result<AbsentWatch::Answer> AbsentWatch::Ask(const std::string& address) const {
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
   ReplicaHandle replica(endpoint, trust_, kAnswer);
+  replica.SetStop(stop_.fd());
   HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, replica.Hello());
   return Answer{std::move(hello), replica.peer()};
+}
+
+std::vector<Result<AbsentWatch::Answer>> AbsentWatch::AskAll(
+    const std::vector<Configuration::Replica>& replicas) const {
+  return AtOnce(replicas.size(), [&](size_t i) { return Ask(replicas[i].address); });
 }
 
 std::chrono::milliseconds AbsentWatch::Work() {
@@ -236,9 +244,11 @@ void AbsentWatch::AskMembers() {
   std::vector<std::string> proposed, leaving;  // as each member tells that counts
   std::map<std::string, uint64_t> proposals;
   std::vector<std::string> unanswered;
-  for (const Configuration::Replica& each : configuration.replicas) {
-    if (ending_) return;
-    const Result<Answer> answer = Ask(each.address);
+  const std::vector<Result<Answer>> answers = AskAll(configuration.replicas);
+  if (ending_) return;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const Configuration::Replica& each = configuration.replicas[i];
+    const Result<Answer>& answer = answers[i];
     if (!answer.ok()) unanswered.push_back(each.address);
     if (!answer.ok() || answer->hello.node_id != FormatUuid(each.node)) continue;
     const control::HelloReplyT& hello = answer->hello;
@@ -314,12 +324,13 @@ Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members) {
     const std::lock_guard lock(mutex_);
     replicas = configuration_.replicas;
   }
-  for (const Configuration::Replica& each : replicas) {
-    if (ending_) return Unavailable("no longer asked for");
-    Result<Answer> answer = Ask(each.address);
-    if (!answer.ok()) return answer.status().WithContext("a member is silent");
-    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(each.address));
-    members->push_back({endpoint, std::move(answer->peer)});
+  std::vector<Result<Answer>> answers = AskAll(replicas);
+  if (ending_) return Unavailable("no longer asked for");
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].ok()) return answers[i].status().WithContext("a member is silent");
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint,
+                        control::ParseEndpoint(replicas[i].address));
+    members->push_back({endpoint, std::move(answers[i]->peer)});
   }
   return {};
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "control/proposal.h"
+#include "control/stop.h"
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "layout/region_layout.h"
@@ -45,9 +46,10 @@ class AbsentWatch {
   // `log` may be null; `avoid_cpu` as PeriodicThread's.
   AbsentWatch(control::Trust trust, const Options& options, std::shared_ptr<Log> log,
               int avoid_cpu);
-  // Waits for the question that is under way, at most a second, or for the way that is tried.
+  // Waits for the way that is tried. A question that is under way ends at once.
   ~AbsentWatch();
-  // Begins no other question, and calls few_hold no more, from now on. Does not wait.
+  // Ends the question that is under way, begins no other one, and calls few_hold no more. Does not
+  // wait.
   void End();
 
   // Watches the absent replicas of this configuration from now on, and asks its members.
@@ -135,6 +137,8 @@ class AbsentWatch {
   // for the next call.
   Status TryWithin(const std::string& address, const control::HelloReplyT& hello);
   Result<Answer> Ask(const std::string& address) const;
+  // All of them at once.
+  std::vector<Result<Answer>> AskAll(const std::vector<Configuration::Replica>& replicas) const;
   Absent* FindLocked(const std::string& address);
   // To be called when a ready_until, or leaver_until_, has changed.
   void UpdateReadyLocked();
@@ -146,6 +150,7 @@ class AbsentWatch {
   const std::shared_ptr<Log> log_;
   std::atomic<Clock::time_point> ready_until_{Clock::time_point()};  // the latest of all
   std::atomic<bool> any_silent_{false}, ending_{false};
+  control::Stop stop_;  // of all questions
 
   mutable std::mutex mutex_;  // guards what follows
   Configuration configuration_;

@@ -5,6 +5,7 @@
 #include "files/member_check.h"
 #include "files/resync.h"
 #include "hyperloop/core/text.h"
+#include "primary/asking.h"
 
 namespace hyperloop {
 namespace {
@@ -18,23 +19,50 @@ std::vector<uint64_t> OwnChecksums(std::span<const std::byte> own, const Range& 
   return BlockChecksums(own.subspan(range.offset, range.size), kEqualizeBlock);
 }
 
-// Adds to `*differing` what of `range` the replica has otherwise.
-Status FindDiffering(ReplicaHandle& replica, const Ownership& own_epoch, const Range& range,
-                     std::span<const uint64_t> ours, std::vector<Range>* differing) {
-  HL_ASSIGN_OR_RETURN(const std::vector<uint64_t> theirs,
-                      replica.Checksums(own_epoch, range, kEqualizeBlock));
-  const std::vector<Range> found =
-      DifferingRanges(ours, theirs, range.offset, range.size, kEqualizeBlock);
-  differing->insert(differing->end(), found.begin(), found.end());
-  return {};
+using Checksums = std::vector<std::vector<uint64_t>>;  // by range
+
+// The checksums of these ranges at each of the replicas, and behind them those of `own`.
+Result<std::vector<Checksums>> AllChecksums(std::span<ReplicaHandle* const> replicas,
+                                            const Ownership& own_epoch,
+                                            std::span<const std::byte> own,
+                                            std::span<const Range> ranges) {
+  const auto of = [&](size_t i) -> Result<Checksums> {
+    Checksums sums;
+    for (const Range& range : ranges) {
+      if (i == replicas.size()) {
+        sums.push_back(OwnChecksums(own, range));
+      } else {
+        HL_ASSIGN_OR_RETURN(sums.emplace_back(),
+                            replicas[i]->Checksums(own_epoch, range, kEqualizeBlock));
+      }
+    }
+    return sums;
+  };
+  std::vector<Checksums> all;
+  for (Result<Checksums>& each : AtOnce(replicas.size() + 1, of)) {
+    HL_RETURN_IF_ERROR(each.status());
+    all.push_back(std::move(each).value());
+  }
+  return all;
 }
 
-Status PullRange(ReplicaHandle& replica, const Ownership& own_epoch, const Range& range,
-                 std::span<std::byte> own) {
+std::vector<Range> Differing(const Checksums& ours, const Checksums& theirs,
+                             std::span<const Range> ranges) {
   std::vector<Range> differing;
-  HL_RETURN_IF_ERROR(
-      FindDiffering(replica, own_epoch, range, OwnChecksums(own, range), &differing));
-  for (const Range& each : differing) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const std::vector<Range> found =
+        DifferingRanges(ours[i], theirs[i], ranges[i].offset, ranges[i].size, kEqualizeBlock);
+    differing.insert(differing.end(), found.begin(), found.end());
+  }
+  return differing;
+}
+
+// Makes these ranges of `own` equal to the replica's.
+Status PullRanges(ReplicaHandle& replica, const Ownership& own_epoch, std::span<const Range> ranges,
+                  std::span<std::byte> own) {
+  ReplicaHandle* const one[] = {&replica};
+  HL_ASSIGN_OR_RETURN(const std::vector<Checksums> sums, AllChecksums(one, own_epoch, own, ranges));
+  for (const Range& each : Differing(sums[1], sums[0], ranges)) {
     HL_RETURN_IF_ERROR(replica.remote_access()
                            .Read(replica.region(), each.offset, own.subspan(each.offset, each.size))
                            .WithContext(Text("reading from ", replica.name())));
@@ -59,6 +87,12 @@ Status PushRanges(ReplicaHandle& replica, std::span<const std::byte> own,
     HL_RETURN_IF_ERROR(replica.remote_access().Flush(replica.region(), range.offset));
   }
   return {};
+}
+
+// The steps of one part, which are made at the same time, end here.
+using Steps = std::vector<PushStep>::const_iterator;
+Steps EndOfStage(Steps step, Steps end) {
+  return std::find_if(step, end, [&](const PushStep& each) { return each.part != step->part; });
 }
 
 // ResyncOrder does not send the lock word, in which members may differ after a lock that was cut
@@ -94,37 +128,41 @@ Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<
     return Corruption(Text(replica.name(), " says that its region has ", info.geometry.region_size,
                            " B, and not ", own.size()));
   }
-  HL_RETURN_IF_ERROR(PullRange(replica, own_epoch, {0, info.geometry.data_offset}, own));
+  const Range front[] = {{0, info.geometry.data_offset}};
+  HL_RETURN_IF_ERROR(PullRanges(replica, own_epoch, front, own));
   const MemberCheck content = CheckMember(own, info, 0, CheckDepth::kMetadata);
   HL_RETURN_IF_ERROR(content.log_error);
   HL_RETURN_IF_ERROR(content.metadata_error);
+  std::vector<Range> extents;
   for (const Range& range : RangesInUse(info.geometry, content.table.map)) {
     const uint64_t begin = std::max(range.offset, info.geometry.data_offset);
     const uint64_t end = range.offset + range.size;
-    if (begin < end) HL_RETURN_IF_ERROR(PullRange(replica, own_epoch, {begin, end - begin}, own));
+    if (begin < end) extents.push_back({begin, end - begin});
   }
-  return {};
+  return PullRanges(replica, own_epoch, extents, own);
 }
 
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
                   std::span<const std::byte> own, std::span<const Range> in_use,
                   const RegionInfo& info, const LogState& log, const std::vector<bool>& cut) {
-  std::vector<std::vector<Range>> differing(replicas.size());
-  for (const Range& range : in_use) {
-    const std::vector<uint64_t> ours = OwnChecksums(own, range);
-    for (size_t i = 0; i < replicas.size(); ++i)
-      HL_RETURN_IF_ERROR(FindDiffering(*replicas[i], own_epoch, range, ours, &differing[i]));
+  HL_ASSIGN_OR_RETURN(const std::vector<Checksums> sums,
+                      AllChecksums(replicas, own_epoch, own, in_use));
+  std::vector<std::vector<Range>> differing;
+  for (size_t i = 0; i < replicas.size(); ++i)
+    differing.push_back(ResyncOrder(Differing(sums.back(), sums[i], in_use), info, log));
+  const std::vector<PushStep> order = PushOrder(cut);
+  for (auto step = order.begin(); step != order.end();) {
+    const auto end = EndOfStage(step, order.end());
+    HL_RETURN_IF_ERROR(AllAtOnce(static_cast<size_t>(end - step), [&](size_t k) {
+      const auto& [part, i] = step[static_cast<std::ptrdiff_t>(k)];
+      return PushRanges(*replicas[i], own, differing[i], part, info.geometry)
+          .WithContext(Text("equalising ", replicas[i]->name()));
+    }));
+    step = end;
   }
-  for (std::vector<Range>& ranges : differing) ranges = ResyncOrder(ranges, info, log);
-  for (const auto& [part, i] : PushOrder(cut)) {
-    HL_RETURN_IF_ERROR(PushRanges(*replicas[i], own, differing[i], part, info.geometry)
-                           .WithContext(Text("equalising ", replicas[i]->name())));
-  }
-  for (ReplicaHandle* replica : replicas) {
-    HL_RETURN_IF_ERROR(
-        PushLockWord(*replica, own).WithContext(Text("equalising ", replica->name())));
-  }
-  return {};
+  return AllAtOnce(replicas.size(), [&](size_t i) {
+    return PushLockWord(*replicas[i], own).WithContext(Text("equalising ", replicas[i]->name()));
+  });
 }
 
 }  // namespace hyperloop

@@ -15,13 +15,6 @@
 #include "primary/strangers.h"
 
 namespace hyperloop {
-namespace {
-
-// A replica that runs answers at once.
-constexpr std::chrono::seconds kInVain{1};
-
-}  // namespace
-
 Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,
                                                                const control::Trust& trust) {
   std::vector<std::unique_ptr<ReplicaHandle>> replicas;
@@ -38,19 +31,20 @@ FailureRules RulesOf(const StoreOptions& options) {
 }
 
 Result<std::vector<MemberLook>> LookAtReplicas(
-    std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
-    std::vector<MissingReplica>* missing) {
+    std::span<const std::unique_ptr<ReplicaHandle>> replicas, const AnswerTimes& times,
+    bool may_leave_out, std::vector<MissingReplica>* missing) {
+  std::vector<ReplicaHandle*> asked;
+  for (const auto& replica : replicas) asked.push_back(replica.get());
+  std::vector<Result<control::HelloReplyT>> answers = HelloAll(asked, times);
   std::vector<MemberLook> looks;
   std::vector<Status> failed;
-  for (const auto& replica : replicas) {
-    // Where all have to answer, the others are asked only so that all that do not are named.
-    const bool in_vain = !may_leave_out && !failed.empty();
-    Result<control::HelloReplyT> hello = in_vain ? replica->Hello(kInVain) : replica->Hello();
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Result<control::HelloReplyT>& hello = answers[i];
     if (hello.ok()) {
-      looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
+      looks.push_back({asked[i]->name(), asked[i]->address(), std::move(hello).value()});
       continue;
     }
-    missing->push_back({replica->name(), replica->address(), hello.status().message()});
+    missing->push_back({asked[i]->name(), asked[i]->address(), hello.status().message()});
     failed.push_back(hello.status());
   }
   if (failed.empty() || (may_leave_out && !looks.empty())) return looks;

@@ -11,6 +11,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 #include "pool/pool.h"
+#include "primary/asking.h"
 #include "primary/replica_handle.h"
 #include "primary/take_plan.h"
 
@@ -23,11 +24,11 @@ Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOption
 // What the options say about replicas that fail.
 FailureRules RulesOf(const StoreOptions& options);
 
-// Asks every replica. One that does not answer is an error, unless a group may leave it out; then
-// `missing` gets it.
+// Asks all replicas at once. One that does not answer is an error, unless a group may leave it out;
+// then `missing` gets it.
 Result<std::vector<MemberLook>> LookAtReplicas(
-    std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
-    std::vector<MissingReplica>* missing);
+    std::span<const std::unique_ptr<ReplicaHandle>> replicas, const AnswerTimes& times,
+    bool may_leave_out, std::vector<MissingReplica>* missing);
 
 // Moves replicas that have no RNIC or tell what cannot be (WhyNonsense, WhyFarAhead), and strangers
 // at the addresses of others (strangers.h), from `looks` to `missing`.

@@ -25,7 +25,8 @@ class ReplicaPrefetch final : public Prefetch {
     const FailureRules rules = RulesOf(options_);
     std::vector<MissingReplica> missing;
     HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
-                        LookAtReplicas(replicas_, rules.may_leave_out, &missing));
+                        LookAtReplicas(replicas_, LookTimes(options_, rules.may_leave_out),
+                                       rules.may_leave_out, &missing));
     if (rules.may_leave_out) LeaveOutUnfit(&looks, &missing);
     HL_ASSIGN_OR_RETURN(plan_, PlanTake(looks, missing, options_.region_size, rules,
                                         {options_.add_replica, options_.remove_replica}));

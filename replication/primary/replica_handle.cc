@@ -6,7 +6,9 @@
 namespace hyperloop {
 Status ReplicaHandle::Connect(std::chrono::nanoseconds timeout) {
   if (client_ != nullptr && client_->connected()) return {};
-  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, trust_, timeout));
+  HL_ASSIGN_OR_RETURN(client_,
+                      control::ControlClient::Connect(endpoint_, trust_, timeout, 0, stop_));
+  client_->EndWhen(stop_);
   return {};
 }
 

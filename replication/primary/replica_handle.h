@@ -94,6 +94,14 @@ class ReplicaHandle {
     return std::min(slow_timeout_, std::max(left, least_slow_));
   }
   void Disconnect() { client_.reset(); }
+  // From now on calls end with kTimedOut once this descriptor is readable; −1: none.
+  void SetStop(int stop) {
+    stop_ = stop;
+    if (client_ != nullptr) client_->EndWhen(stop);
+  }
+  // Whether the last question to all replicas (asking.h) had no answer of it in its time.
+  bool silent() const { return silent_; }
+  void SetSilent(bool silent) { silent_ = silent; }
   // Who answers on the control connection; nobody if there is none, or without keys.
   identity::Peer peer() const { return client_ == nullptr ? identity::Peer() : client_->peer(); }
   // Whether the last Call, or the access to its memory since then, has failed because of the
@@ -131,6 +139,8 @@ class ReplicaHandle {
   uint64_t rnic_ = 0;
   uint16_t bulk_port_ = 0;
   bool suspect_ = false;
+  bool silent_ = false;
+  int stop_ = -1;
 };
 
 // The fields that every request of an owner carries.

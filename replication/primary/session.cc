@@ -7,6 +7,7 @@
 
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
+#include "primary/asking.h"
 #include "primary/choose_datapath.h"
 
 namespace hyperloop {
@@ -17,8 +18,6 @@ constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 constexpr std::chrono::milliseconds kRegainInterval{200};
 // Telling a member takes at most this long, and the next one is told after it. Rivals watch longer.
 constexpr std::chrono::milliseconds kTellTimeout{100};
-// Each replica has so long to answer a Release, even if others have used up the time.
-constexpr std::chrono::milliseconds kLeastRelease{20};
 // The lowest rate at which a replica is expected to read, compare or persist its region.
 constexpr uint64_t kBytesPerSecond = 128u << 20;
 
@@ -118,18 +117,21 @@ Status Session::ArmGroup() {
     group_options.replica_names.push_back(replica->address());
   const auto size = static_cast<uint32_t>(members_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
-  std::vector<MemberInfo> chain;
-  for (uint32_t i = 0; i < size; ++i) {
+  const std::vector<Result<MemberInfo>> prepared = AtOnce(size, [&](size_t i) {
     MemberOptions member;
     member.datapath = datapath;
-    member.position = i;
+    member.position = static_cast<uint32_t>(i);
     member.group_size = size;
     member.window = options_.window;
-    HL_ASSIGN_OR_RETURN(const MemberInfo info, members_[i]->Prepare(own_, member));
-    chain.push_back(info);
+    return members_[i]->Prepare(own_, member);
+  });
+  std::vector<MemberInfo> chain;
+  for (const Result<MemberInfo>& each : prepared) {
+    HL_RETURN_IF_ERROR(each.status());
+    chain.push_back(*each);
   }
-  for (ReplicaHandle* replica : members_)
-    HL_RETURN_IF_ERROR(replica->ConnectMember(own_, group_->info(), chain));
+  HL_RETURN_IF_ERROR(AllAtOnce(
+      size, [&](size_t i) { return members_[i]->ConnectMember(own_, group_->info(), chain); }));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
   return LockGroup();
 }
@@ -345,19 +347,9 @@ Status Session::GiveBack(bool never_served) {
   auto request = OwnerRequest<control::ReleaseRequestT>(own_);
   request.never_served = never_served;
   request.awaits_opening = only_prepares_ && !never_served;
-  // All replicas share one deadline.
-  const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
-  Status status;
-  for (ReplicaHandle* replica : members_) {
-    const auto left = until - std::chrono::steady_clock::now();
-    const Status released =
-        replica
-            ->CallWithin<control::DoneT>(request,
-                                         std::max<std::chrono::nanoseconds>(left, kLeastRelease))
-            .status();
-    if (status.ok()) status = released;
-  }
-  return status;
+  return AllAtOnce(members_.size(), [&](size_t i) {
+    return members_[i]->CallWithin<control::DoneT>(request, options_.connect_timeout).status();
+  });
 }
 
 Result<Session::Primitives> Session::Lend() {

@@ -6,6 +6,7 @@
 #include "common/heartbeat_word.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
+#include "primary/asking.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
 
@@ -293,14 +294,15 @@ std::chrono::nanoseconds Session::MostHello() const {
 // bring the group back, counts as missing.
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
-  for (ReplicaHandle* replica : members_) {
-    Result<control::HelloReplyT> hello =
-        replica->Hello(std::clamp(patience, kLeastHello, MostHello()), &own_.owner);
-    if (hello.ok()) {
-      now.emplace_back(std::move(hello).value());
+  const auto most = std::clamp(patience, kLeastHello, MostHello());
+  std::vector<Result<control::HelloReplyT>> answers =
+      HelloAll(members_, {most, most, most, SIZE_MAX}, &own_.owner);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    now.emplace_back();
+    if (answers[i].ok()) {
+      now.back() = std::move(answers[i]).value();
     } else {
-      replica->Disconnect();
-      now.emplace_back();
+      members_[i]->Disconnect();
     }
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
@@ -341,26 +343,23 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
 // else can have served meanwhile, and everything that the group acknowledged is in the own region.
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
-  for (ReplicaHandle* replica : members_) {
-    const Result<control::HelloReplyT> hello = replica->Hello();
+  return AllAtOnce(members_.size(), [this](size_t i) -> Status {
+    const Result<control::HelloReplyT> hello = members_[i]->Hello();
     HL_RETURN_IF_ERROR(Retryable(hello.status()));
     if (ServedByAnother(*hello, configuration_)) return Unavailable("another primary serves");
-    HL_RETURN_IF_ERROR(Retryable(Seal(*replica, *hello, info_.group).status()));
-  }
-  return {};
+    return Retryable(Seal(*members_[i], *hello, info_.group).status());
+  });
 }
 
 // The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
-  for (ReplicaHandle* replica : members_) {
+  return AllAtOnce(members_.size(), [this](size_t i) {
     // A refusal means that the replica's state has just changed. The caller looks again.
-    HL_RETURN_IF_ERROR(
-        Retryable(replica
-                      ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
-                                             replica->slow_timeout())
-                      .status()));
-  }
-  return {};
+    return Retryable(members_[i]
+                         ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
+                                                members_[i]->slow_timeout())
+                         .status());
+  });
 }
 
 // The own region holds everything that was ever sent, because every record was written here first.

@@ -14,6 +14,7 @@
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
 #include "layout/replica_lists.h"
+#include "primary/asking.h"
 #include "primary/equalize.h"
 #include "primary/look.h"
 #include "primary/own_content.h"
@@ -23,8 +24,6 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kWatchOwner{500};  // five heartbeats
-// An owner that waits for a silent member shows its life to the others only once a second.
-constexpr std::chrono::milliseconds kWatchWaitingOwner{1500};
 constexpr std::chrono::milliseconds kLookInterval{50};
 
 // An emulated medium promises only what RAM promises.
@@ -81,10 +80,12 @@ std::string OwnerName(const std::string& directory) {
 }  // namespace
 
 Result<std::vector<MemberLook>> Session::LookAtMembers() {
+  std::vector<Result<control::HelloReplyT>> answers =
+      HelloAll(members_, LookTimes(options_, /*bears_missing=*/false));
   std::vector<MemberLook> looks;
-  for (ReplicaHandle* replica : members_) {
-    HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, replica->Hello());
-    looks.push_back({replica->name(), replica->address(), std::move(hello)});
+  for (size_t i = 0; i < members_.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, std::move(answers[i]));
+    looks.push_back({members_[i]->name(), members_[i]->address(), std::move(hello)});
   }
   return looks;
 }
@@ -92,15 +93,17 @@ Result<std::vector<MemberLook>> Session::LookAtMembers() {
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
   std::vector<MissingReplica> missing;
-  const Status status = LookAtReplicas(replicas_, Rules().bears_missing(), &missing).status();
+  const bool bears_missing = Rules().bears_missing();
+  AnswerTimes times = LookTimes(options_, bears_missing);
+  if (bears_missing) times = {times.most, {}, {}, 1};
+  const Status status = LookAtReplicas(replicas_, times, bears_missing, &missing).status();
   for (const auto& replica : replicas_) replica->Disconnect();
   return WithRemedy(status);
 }
 
 Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   if (options_.takeover || NobodyToWatch(first)) return {};
-  const auto until = std::chrono::steady_clock::now() +
-                     (Rules().bears_missing() ? kWatchWaitingOwner : kWatchOwner);
+  const auto until = std::chrono::steady_clock::now() + kWatchOwner;
   while (std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kLookInterval);
     HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
@@ -215,18 +218,20 @@ Status Session::JudgeWithoutJoiners(const TakePlan& plan, const std::vector<Memb
 }
 
 Result<std::vector<MemberContent>> Session::ExamineAll() {
+  std::vector<Result<control::ExamineReplyT>> replies = AtOnce(members_.size(), [this](size_t i) {
+    return members_[i]->Call<control::ExamineReplyT>(control::ExamineRequestT{},
+                                                     members_[i]->slow_timeout());
+  });
   std::vector<MemberContent> members;
-  for (ReplicaHandle* replica : members_) {
-    HL_ASSIGN_OR_RETURN(
-        control::ExamineReplyT reply,
-        replica->Call<control::ExamineReplyT>(control::ExamineRequestT{}, replica->slow_timeout()));
+  for (size_t i = 0; i < members_.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(control::ExamineReplyT reply, std::move(replies[i]));
     if (reply.content == nullptr)
-      return Corruption(Text(replica->name(), " answered without content"));
+      return Corruption(Text(members_[i]->name(), " answered without content"));
     // A primary was writing, so these numbers are of different moments. They do not prove that a
     // record is missing.
     if (!reply.settled)
       reply.content->acked_seq = std::min(reply.content->acked_seq, reply.content->last_seq);
-    members.push_back({replica->name(), std::move(*reply.content)});
+    members.push_back({members_[i]->name(), std::move(*reply.content)});
   }
   return members;
 }
@@ -308,31 +313,37 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
   }
 }
 
+// The first member decides between those who take the group at the same time. So one of them gets
+// it, and not each a part of it.
 Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
                                                     const std::vector<MemberLook>& looks) {
+  const auto seal = [&](size_t i) { return Seal(*members_[i], looks[i].hello, plan.group); };
   std::vector<MemberContent> sealed;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const Result<control::SealReplyT> reply = Seal(*members_[i], looks[i].hello, plan.group);
+  const auto take = [&](size_t i, Result<control::SealReplyT> reply) {
     if (!reply.ok()) {
       const Status& why = reply.status();
       return Status(why.code(), Text(why.message(), plan.ahead.empty() ? "" : "; ", plan.ahead));
     }
     sealed.push_back({members_[i]->name(), *reply->content});
-  }
+    return Status();
+  };
+  HL_RETURN_IF_ERROR(take(0, seal(0)));
+  std::vector<Result<control::SealReplyT>> others =
+      AtOnce(members_.size() - 1, [&](size_t i) { return seal(i + 1); });
+  for (size_t i = 1; i < members_.size(); ++i)
+    HL_RETURN_IF_ERROR(take(i, std::move(others[i - 1])));
   for (const size_t i : plan.joiners) sealed[i].joins = true;
   return sealed;
 }
 
 Status Session::AttachAll() {
-  for (ReplicaHandle* replica : members_) {
+  return AllAtOnce(members_.size(), [this](size_t i) -> Status {
+    ReplicaHandle& replica = *members_[i];
     HL_RETURN_IF_ERROR(
-        replica->Attach(*device_, own_, options_.ack_timeout / 2, failure_times_.silence));
-    if (replica->region().size != pool_->region().size()) {
-      return Corruption(
-          Text(replica->name(), " gave out a region of ", replica->region().size, " B"));
-    }
-  }
-  return {};
+        replica.Attach(*device_, own_, options_.ack_timeout / 2, failure_times_.silence));
+    if (replica.region().size == pool_->region().size()) return {};
+    return Corruption(Text(replica.name(), " gave out a region of ", replica.region().size, " B"));
+  });
 }
 
 Status Session::FormatOwn(const TakePlan& plan) {
@@ -513,7 +524,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
-                      LookAtReplicas(replicas_, Rules().bears_missing(), &missing));
+                      LookAtReplicas(replicas_, LookTimes(options_, Rules().bears_missing()),
+                                     Rules().bears_missing(), &missing));
   if (Rules().bears_missing()) LeaveOutUnfit(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanAndJudge(request, &looks, &missing));
   if (!plan.ahead.empty()) Say(LogLevel::kWarn, plan.ahead);

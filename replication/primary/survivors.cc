@@ -27,7 +27,8 @@ Result<Survivors> FindSurvivors(const StoreOptions& options) {
   HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, nullptr));
   HL_ASSIGN_OR_RETURN(const auto replicas, ReplicasOf(options, trust));
   std::vector<MissingReplica> missing;
-  HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtReplicas(replicas, true, &missing));
+  HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
+                      LookAtReplicas(replicas, LookTimes(options, true), true, &missing));
   LeaveOutUnfit(&looks, &missing);
   FailureRules rules = RulesOf(options);
   for (const MissingReplica& each : missing) rules.given_up.push_back(each.address);

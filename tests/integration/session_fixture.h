@@ -45,6 +45,7 @@ class SessionFixture : public testing::Test {
   ~SessionFixture() override {
     silent_ = Body::NONE;
     silent_.notify_all();
+    together_ = Body::NONE;
     for (size_t i = 0; i < still_.size(); ++i) GoOn(i);
     FinishSealing();
     replicas_.clear();
@@ -98,6 +99,10 @@ class SessionFixture : public testing::Test {
   // meets cut_fate_, and all later ones are lost.
   Fate Pass(Body type) {
     if (type == silent_) silent_.wait(type);
+    if (type == together_) {
+      ++arrived_;
+      EXPECT_TRUE(Eventually([&] { return arrived_ >= 3 || together_ != type; }));
+    }
     if (type == lost_once_ && until_lost_ > 0 && --until_lost_ == 0) return Fate::kRequestLost;
     if (type == lost_) return Fate::kRequestLost;
     if (type == Body::HelloRequest || type == Body::ExamineRequest) return Fate::kHandled;
@@ -462,6 +467,9 @@ class SessionFixture : public testing::Test {
   HookedDevice::BeforePost before_post_;  // set: of the primaries that open from now on
   std::atomic<bool> no_device_{false};
   std::atomic<bool> slow_device_{false};  // no device is given before it is false again
+  // No request of this type is answered before three of them have arrived.
+  std::atomic<Body> together_{Body::NONE};
+  std::atomic<int> arrived_{0};
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
   std::atomic<Body> lost_{Body::NONE};    // requests of this type are lost
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;

@@ -188,6 +188,37 @@ TEST_F(SessionKeysTest, KeysChangeWithoutStoppingTheGroup) {
   ExpectServes(*store);
 }
 
+// --- one replica's answer is not waited for with another one's
+
+TEST_F(SessionOutageTest, ATakingAsksAllReplicasAtTheSameTime) {
+  ASSERT_OK(Serving(Options())->Close());
+  for (const Body type :
+       {Body::HelloRequest, Body::ExamineRequest, Body::AttachRequest, Body::PrepareMemberRequest,
+        Body::ConnectMemberRequest, Body::ReleaseRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    arrived_ = 0;
+    together_ = type;
+    const auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    EXPECT_OK(store->Close());
+    together_ = Body::NONE;
+  }
+}
+
+TEST_F(SessionOutageTest, AGroupIsBroughtBackByAskingAllReplicasAtTheSameTime) {
+  for (const Body type : {Body::HelloRequest, Body::ReconnectRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    auto store = Serving(Options());
+    ASSERT_NE(store, nullptr);
+    arrived_ = 0;
+    together_ = type;
+    RestartRnic();
+    ExpectServes(*store);
+    together_ = Body::NONE;
+    RemoveFiles();
+  }
+}
+
 // --- takings that are cut short
 
 TEST_F(SessionOutageTest, SealsThatNobodyInstallsAreOvertaken) {

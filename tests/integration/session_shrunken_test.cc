@@ -505,6 +505,14 @@ TEST_F(SessionShrunkenTest, AMinorityWaitsAndComesBack) {
   CloseAndExpectEqual(*store);
 }
 
+// Whoever only wants to know whether somebody is there waits for nobody else.
+TEST_F(SessionShrunkenTest, AStoreOpensAtOnceThoughAReplicaIsSilent) {
+  StandStill(0);
+  StoreOptions options = Continuing();
+  options.connect_timeout = std::chrono::hours(1);
+  EXPECT_NE(Opened(options), nullptr);
+}
+
 // A replica that stands still, and whose RNIC serves on, does not answer requests. Taking another
 // one in would interrupt the group, which could then not go on.
 TEST_F(SessionShrunkenTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
