@@ -11,7 +11,8 @@
 namespace hyperloop {
 namespace {
 
-constexpr auto kYieldAfter = std::chrono::microseconds(200);
+constexpr auto kSleepAfter = std::chrono::microseconds(200);
+constexpr auto kSleep = std::chrono::microseconds(50);
 
 using Clock = std::chrono::steady_clock;
 
@@ -45,9 +46,10 @@ Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
                                                            std::chrono::nanoseconds silence) {
   std::unique_ptr<RemoteAccess> access(new RemoteAccess(device, timeout));
   HL_ASSIGN_OR_RETURN(access->pd_, device.AllocatePd());
-  HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(kBounce));
-  HL_ASSIGN_OR_RETURN(
-      access->mr_, access->pd_->Register(access->bounce_->data(), kBounce, rnic::kLocalWrite, {}));
+  HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(size_t{kReads} * kPiece));
+  HL_ASSIGN_OR_RETURN(access->mr_,
+                      access->pd_->Register(access->bounce_->data(), access->bounce_->size(),
+                                            rnic::kLocalWrite, {}));
   HL_ASSIGN_OR_RETURN(access->cq_, device.CreateCq({.depth = 16}));
   rnic::QpAttr attr;
   attr.send_cq = attr.recv_cq = access->cq_.get();
@@ -64,8 +66,8 @@ Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
 RemoteAccess::~RemoteAccess() = default;
 
 Status RemoteAccess::Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
-                          uint32_t length) {
-  const rnic::Sge sge{mr_->addr(), length, mr_->lkey()};
+                          uint32_t length, uint32_t slot) {
+  const rnic::Sge sge{mr_->addr() + uint64_t{slot} * kPiece, length, mr_->lkey()};
   rnic::SendRequest request;
   request.opcode = opcode;
   request.signaled = true;
@@ -98,9 +100,9 @@ Status RemoteAccess::WaitCompletion() {
     if (spins % 64 == 63) {
       const auto waited = Clock::now() - start;
       if (waited > timeout_) return TimedOut("no completion in time");
-      // It does not yield at once: on a busy processor a yield costs another thread's whole time
-      // slice, and reading a log takes hundreds of transfers of some ten microseconds.
-      if (waited > kYieldAfter) std::this_thread::yield();
+      // It does not sleep at once, because reading a log within a machine takes hundreds of
+      // transfers of some ten microseconds. Between machines the daemons need the processor.
+      if (waited > kSleepAfter) std::this_thread::sleep_for(kSleep);
     }
   }
 }
@@ -142,14 +144,20 @@ Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span
   HL_RETURN_IF_ERROR(CheckInside("read", memory, offset, out.size()));
   const std::lock_guard lock(mutex_);
   HL_RETURN_IF_ERROR(FinishStarted());
-  while (!out.empty()) {
+  const size_t pieces = (out.size() + kPiece - 1) / kPiece;
+  const auto piece = [out](size_t i) {
+    return out.subspan(i * kPiece, std::min<size_t>(kPiece, out.size() - i * kPiece));
+  };
+  const auto slot = [](size_t i) { return static_cast<uint32_t>(i % kReads); };
+  for (size_t posted = 0, done = 0; done < pieces; ++done) {
+    for (; broken_.ok() && posted < std::min(pieces, done + kReads); ++posted) {
+      const auto length = static_cast<uint32_t>(piece(posted).size());
+      broken_ = Post(rnic::Opcode::kRead, memory, offset + posted * kPiece, length, slot(posted));
+    }
+    if (broken_.ok()) broken_ = WaitCompletion().WithContext("RDMA READ");
     if (!broken_.ok()) return broken_;
-    const auto piece = static_cast<uint32_t>(std::min<size_t>(out.size(), kBounce));
-    broken_ = Transfer(rnic::Opcode::kRead, memory, offset, piece).WithContext("RDMA READ");
-    if (!broken_.ok()) return broken_;
-    std::memcpy(out.data(), bounce_->data(), piece);
-    out = out.subspan(piece);
-    offset += piece;
+    const std::span<std::byte> to = piece(done);
+    std::memcpy(to.data(), bounce_->data() + size_t{slot(done)} * kPiece, to.size());
   }
   return {};
 }
@@ -161,7 +169,7 @@ Status RemoteAccess::Write(const RemoteMemory& memory, uint64_t offset,
   HL_RETURN_IF_ERROR(FinishStarted());
   while (!in.empty()) {
     if (!broken_.ok()) return broken_;
-    const auto piece = static_cast<uint32_t>(std::min<size_t>(in.size(), kBounce));
+    const auto piece = static_cast<uint32_t>(std::min<size_t>(in.size(), kPiece));
     std::memcpy(bounce_->data(), in.data(), piece);
     broken_ = Transfer(rnic::Opcode::kWrite, memory, offset, piece).WithContext("RDMA WRITE");
     if (!broken_.ok()) return broken_;

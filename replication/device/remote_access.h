@@ -49,14 +49,19 @@ class RemoteAccess {
   Status Flush(const RemoteMemory& memory, uint64_t offset);
 
  private:
-  static constexpr uint32_t kBounce = 256u << 10;
+  // Long transfers are cut into pieces. So many reads are under way at a time, because each waits
+  // for the way to the node and back.
+  static constexpr uint32_t kPiece = 256u << 10;
+  static constexpr uint32_t kReads = 4;
   static constexpr uint32_t kMaxStarted = 1024;
 
   RemoteAccess(rnic::Device& device, std::chrono::nanoseconds timeout)
       : device_(device), timeout_(timeout) {}
   Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
                   uint32_t length);
-  Status Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length);
+  // `slot`: which part of the bounce buffer is read or written.
+  Status Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length,
+              uint32_t slot = 0);
   // True: the posted request is done.
   Result<bool> Completed();
   Status WaitCompletion();

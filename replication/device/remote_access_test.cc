@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+#include <vector>
+
 #include "softrnic/embedded.h"
+#include "support/eventually.h"
+#include "support/hooked_device.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
 #include "support/status_matchers.h"
@@ -66,6 +71,32 @@ TEST(RemoteAccess, WhatWaitsComesBehindAStartedWrite) {
   EXPECT_OK(p.access->Write(p.memory, 0, std::as_bytes(std::span(&value, 1))));
   p.rnic.StopThread();
   EXPECT_EQ(p.word, 8u);
+}
+
+// Each piece waits for the way to the node and back.
+TEST(RemoteAccess, PiecesOfALongReadAreUnderWayTogether) {
+  constexpr size_t kSize = (2u << 20) + 5;
+  EmbeddedRnic rnic;
+  RnicEnd far = Must(RnicEnd::Make(rnic.OpenDevice("far").value(), {}, kSize));
+  for (size_t i = 0; i < kSize; i += 8) far.buffer->data()[i] = static_cast<std::byte>(i >> 12);
+  std::atomic<int> posts{0};
+  test::HookedDevice near(rnic.OpenDevice("near").value(), {.before_post = [&](rnic::SendRequest*) {
+                            ++posts;
+                            return Status();
+                          }});
+  const auto access = Must(RemoteAccess::Create(near, std::chrono::seconds(60)));
+  ASSERT_OK(access->qp().Connect(far.qp->address()));
+  ASSERT_OK(far.qp->Connect(access->qp().address()));
+  std::vector<std::byte> out(kSize);
+  auto read = std::async(std::launch::async, [&] {
+    return access->Read({far.mr->addr(), kSize, far.mr->rkey()}, 0, out);
+  });
+  EXPECT_TRUE(test::Eventually([&] { return posts == 4; })) << posts;
+  ASSERT_OK(rnic.StartThread({.spin_us = 0}));
+  EXPECT_OK(read.get());
+  rnic.StopThread();
+  EXPECT_EQ(posts, 9);
+  EXPECT_TRUE(std::ranges::equal(out, std::span(far.buffer->data(), kSize)));
 }
 
 TEST(RemoteAccess, RefusesWhatIsOutsideTheMemory) {
