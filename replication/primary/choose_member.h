@@ -26,7 +26,8 @@ namespace hyperloop {
 struct MemberContent {
   std::string name;
   control::ContentT content;
-  bool joins = false;  // it is not of the recorded configuration
+  bool joins = false;   // it is not of the recorded configuration
+  bool settled = true;  // nobody wrote meanwhile
 };
 struct Choice {
   size_t index = 0;

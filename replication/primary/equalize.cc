@@ -57,11 +57,15 @@ std::vector<Range> Differing(const Checksums& ours, const Checksums& theirs,
   return differing;
 }
 
-// Makes these ranges of `own` equal to the replica's.
+// Makes these ranges of `own` equal to the replica's. `seen`: as PullRegion's.
 Status PullRanges(ReplicaHandle& replica, const Ownership& own_epoch, std::span<const Range> ranges,
-                  std::span<std::byte> own) {
+                  std::span<std::byte> own, std::span<const std::byte> seen) {
   ReplicaHandle* const one[] = {&replica};
-  HL_ASSIGN_OR_RETURN(const std::vector<Checksums> sums, AllChecksums(one, own_epoch, own, ranges));
+  HL_ASSIGN_OR_RETURN(const std::vector<Checksums> sums,
+                      AllChecksums(one, own_epoch, seen.empty() ? own : seen, ranges));
+  if (!seen.empty())
+    for (const Range& each : ranges)
+      std::ranges::copy(seen.subspan(each.offset, each.size), own.begin() + each.offset);
   for (const Range& each : Differing(sums[1], sums[0], ranges)) {
     HL_RETURN_IF_ERROR(replica.remote_access()
                            .Read(replica.region(), each.offset, own.subspan(each.offset, each.size))
@@ -122,14 +126,16 @@ std::vector<PushStep> PushOrder(const std::vector<bool>& cut) {
 // The files that the log's records lead to, and not those in the table as it is, say which extents
 // are read: what redo does not write itself was executed on the replica, in an extent that its file
 // still has.
-Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own) {
+Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own,
+                  std::span<const std::byte> seen) {
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ReadInfo(replica));
   if (info.geometry.region_size != own.size()) {
     return Corruption(Text(replica.name(), " says that its region has ", info.geometry.region_size,
                            " B, and not ", own.size()));
   }
+  if (seen.size() != own.size()) seen = {};
   const Range front[] = {{0, info.geometry.data_offset}};
-  HL_RETURN_IF_ERROR(PullRanges(replica, own_epoch, front, own));
+  HL_RETURN_IF_ERROR(PullRanges(replica, own_epoch, front, own, seen));
   const MemberCheck content = CheckMember(own, info, 0, CheckDepth::kMetadata);
   HL_RETURN_IF_ERROR(content.log_error);
   HL_RETURN_IF_ERROR(content.metadata_error);
@@ -139,7 +145,7 @@ Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<
     const uint64_t end = range.offset + range.size;
     if (begin < end) extents.push_back({begin, end - begin});
   }
-  return PullRanges(replica, own_epoch, extents, own);
+  return PullRanges(replica, own_epoch, extents, own, seen);
 }
 
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,

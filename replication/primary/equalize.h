@@ -22,9 +22,11 @@ namespace hyperloop {
 
 inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 
-// Makes `own` equal to `replica`'s region. `own` is not durable yet. kCorruption: the replica's log
-// or file table is damaged.
-Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own);
+// Makes `own` equal to `replica`'s region. `own` is not durable yet. `seen`: a copy of the region,
+// of an earlier moment or of a member that may be equal, or empty. What it has in common with the
+// region is not read again. kCorruption: the replica's log or file table is damaged.
+Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own,
+                  std::span<const std::byte> seen = {});
 
 // The parts of a region that are sent one after the other.
 enum class PushPart { kRing, kApplied, kHead };

@@ -142,7 +142,10 @@ class Session {
   // Whether the own region stands in.
   using OwnJudge = std::function<Result<bool>(std::span<const std::byte> own)>;
   using Views = std::function<Result<std::unique_ptr<NodeView>>(size_t member)>;
-  Result<std::unique_ptr<Pool>> JudgeOwnPool(const OwnJudge& judge);
+  Result<std::unique_ptr<Pool>> JudgeOwnPool(const OwnJudge& judge) const;
+  // A copy of the own pool, redone, if its log is the best one of the members, which ends at
+  // `last_seq`. Null: it is another one, or cannot be read.
+  std::unique_ptr<Pool> OwnLikeBest(const TakePlan& plan, uint64_t last_seq) const;
   // Both set stands_in_for_, if the own pool stands in.
   Result<std::unique_ptr<Pool>> JudgeOwnBeside(const TakePlan& plan, const BestLog& best);
   Result<std::unique_ptr<Pool>> JudgeOwnInstead(const TakePlan& plan, const Status& refused,
@@ -383,6 +386,8 @@ class Session {
   static LogsEnd EndOf(const Result<Choice>& best, const std::vector<MemberContent>& members);
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
   std::optional<LogsEnd> stands_in_for_;
+  // What was read of the best member before it was sealed, redone, until the taking has used it.
+  std::optional<RegionImage> seen_;
 
   // Of additions while the group serves, by address: the replica that was recorded last and was no
   // member since; and one that then could not be taken in, or that is to leave, until the group has

@@ -42,7 +42,7 @@ Session::LogsEnd Session::EndOf(const Result<Choice>& best,
 }
 
 // The pool is only read. Null: it does not stand in; else a copy of it, redone.
-Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) {
+Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) const {
   Result<std::unique_ptr<Pool>> own = Pool::OpenCopyOnWrite(options_.pool);
   if (own.status().code() == Code::kNotFound) return std::unique_ptr<Pool>();
   if (!own.ok()) return own;
@@ -52,6 +52,25 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) {
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
   HL_RETURN_IF_ERROR(Redo(region, info, 0).status());
   return own;
+}
+
+// One primary alone writes under an epoch of a branch. So two logs of it that end with the same
+// record are one log.
+std::unique_ptr<Pool> Session::OwnLikeBest(const TakePlan& plan, uint64_t last_seq) const {
+  Result<std::unique_ptr<Pool>> own =
+      JudgeOwnPool([&](std::span<const std::byte> region) -> Result<bool> {
+        HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
+        if (info.group != plan.group || region.size() != plan.region_size) return false;
+        HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(region, info, 0));
+        return log.tail.seq == last_seq && log.tail.epoch == plan.recorded.epoch;
+      });
+  if (!own.ok() || *own == nullptr) return nullptr;
+  const std::span<const std::byte> region = (*own)->region();
+  const Result<RegionInfo> info = ParseSuperblock(region, region.size());
+  const Result<Configuration> logged =
+      ParseConfigurationBlock(region.subspan(info->geometry.configuration_offset()), *info);
+  const bool same = logged.ok() && logged->branch == plan.recorded.branch;
+  return same ? std::move(own).value() : nullptr;
 }
 
 Result<std::unique_ptr<Pool>> Session::JudgeOwnBeside(const TakePlan& plan, const BestLog& best) {

@@ -70,6 +70,13 @@ std::vector<MemberContent> WithoutProofOfJoiners(std::vector<MemberContent> memb
   return members;
 }
 
+// Whether no member has found damage. One that is written to meanwhile cannot tell.
+bool AllSound(const std::vector<MemberContent>& members) {
+  return std::ranges::all_of(members, [](const MemberContent& each) {
+    return each.settled && each.content.log_error.empty() && each.content.damage.empty();
+  });
+}
+
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
@@ -173,19 +180,25 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     return JudgeContent(request, plan, (*own)->region());
   }
   const Choice& choice = *chosen;
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
-  HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-  HL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Pool> own,
-      JudgeOwnBeside(
-          plan, {looks[choice.index].name, members[choice.index].content.last_seq, image.bytes()}));
-  HL_RETURN_IF_ERROR(check_joiners(own != nullptr ? own->region() : image.bytes()));
+  const uint64_t last_seq = members[choice.index].content.last_seq;
+  std::unique_ptr<Pool> own = AllSound(members) ? OwnLikeBest(plan, last_seq) : nullptr;
+  std::span<std::byte> image;
   if (own != nullptr) {
-    times_.Begin("judging");
-    return JudgeContent(request, plan, own->region());
+    image = own->region();
+    HL_RETURN_IF_ERROR(check_joiners(image));
+  } else {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
+    HL_ASSIGN_OR_RETURN(seen_, view->Snapshot());
+    image = seen_->bytes();
+    HL_ASSIGN_OR_RETURN(own, JudgeOwnBeside(plan, {looks[choice.index].name, last_seq, image}));
+    HL_RETURN_IF_ERROR(check_joiners(own != nullptr ? own->region() : image));
+    if (own != nullptr) {
+      times_.Begin("judging");
+      return JudgeContent(request, plan, own->region());
+    }
   }
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
-  HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  HL_RETURN_IF_ERROR(Redo(image, info, 0).status());
   const SourceOrder order = SourcesFor(choice, members);
   std::vector<std::string> names;
   for (const size_t i : order.indices) names.push_back(members[i].name);
@@ -194,9 +207,9 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(order.indices[member]));
     return other->Read(offset, out);
   };
-  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.equal, fetch}));
+  HL_RETURN_IF_ERROR(MakeSound(image, info, names, {names.size(), order.equal, fetch}));
   times_.Begin("judging");
-  return JudgeContent(request, plan, image.bytes());
+  return JudgeContent(request, plan, image);
 }
 
 // Neither a log nor the own pool will do. Perhaps only a joiner proves what they lack: then one of
@@ -232,6 +245,7 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
     if (!reply.settled)
       reply.content->acked_seq = std::min(reply.content->acked_seq, reply.content->last_seq);
     members.push_back({members_[i]->name(), std::move(*reply.content)});
+    members.back().settled = reply.settled;
   }
   return members;
 }
@@ -476,7 +490,9 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
   times_.Begin("pulling");
-  HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
+  HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region(),
+                                seen_.has_value() ? seen_->bytes() : std::span<std::byte>()));
+  seen_.reset();
   times_.Begin("checking");
   const SourceOrder order = SourcesFor(choice, sealed);
   std::vector<ReplicaHandle*> sources;
@@ -519,6 +535,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   looks_before_.clear();
   unproven_ = nullptr;
   stands_in_for_.reset();
+  seen_.reset();
   times_ = {};
   times_.Begin("connecting");
   HL_ASSIGN_OR_RETURN(device_, open_device_());

@@ -54,7 +54,7 @@ TEST_F(SessionDamageTest, WhatAnotherPrimaryChangedMeanwhileIsNoDamage) {
   before_reading_ = [&] {
     if (readings++ == 0) rival_takes();
   };
-  auto store = Opened();
+  auto store = Opened(Options("elsewhere"));  // what the own pool has is not read
   ASSERT_NE(store, nullptr);
   TakeResult result;
   const Status refused = store->Take(Request(), &result);

@@ -219,6 +219,16 @@ TEST_F(SessionOutageTest, AGroupIsBroughtBackByAskingAllReplicasAtTheSameTime) {
   }
 }
 
+TEST_F(SessionOutageTest, WhatTheOwnPoolHasIsNotReadFromTheReplicas) {
+  ASSERT_OK(Serving(Options())->Close());
+  bool read = false;
+  before_reading_ = [&read] { read = true; };
+  const auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_FALSE(read);
+  EXPECT_EQ(Content(*store), "one");
+}
+
 // --- takings that are cut short
 
 TEST_F(SessionOutageTest, SealsThatNobodyInstallsAreOvertaken) {
