@@ -265,8 +265,10 @@ void Session::DropGroup() {
   group_.reset();
   region_.reset();
   pd_.reset();
-  if (heartbeat_ != nullptr)
-    heartbeat_->SetTargets(fenced_ ? std::vector<Heartbeat::Target>() : HeartbeatTargets(false));
+  if (heartbeat_ != nullptr) {
+    heartbeat_->SetTargets(fenced_ || IsMute() ? std::vector<Heartbeat::Target>()
+                                               : HeartbeatTargets(false));
+  }
   for (const auto& replica : replicas_) {
     replica->Detach(device_ != nullptr && device_->alive());
     replica->Disconnect();

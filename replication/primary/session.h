@@ -210,6 +210,11 @@ class Session {
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
 
   // --- bringing back (session_recover.cc), under the lane's mutex
+  // Opens device_ anew.
+  Status OpenOwnDevice();
+  // Whether this node has been without an RNIC for ack_timeout. It then no longer shows the
+  // replicas that it lives: another node may take the group from a primary that cannot serve.
+  bool IsMute() const;
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
@@ -357,6 +362,8 @@ class Session {
   ReplicaHandle* unproven_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;
+  // Since when no device can be opened; nothing: one could.
+  std::optional<std::chrono::steady_clock::time_point> without_device_since_;
   std::unique_ptr<rnic::ProtectionDomain> pd_;
   std::unique_ptr<rnic::MemoryRegion> region_;
   Ownership own_;

@@ -40,6 +40,22 @@ bool IsUnwritten(const control::HelloReplyT& before, const control::HelloReplyT&
 
 }  // namespace
 
+Status Session::OpenOwnDevice() {
+  Result<std::unique_ptr<rnic::Device>> device = open_device_();
+  if (device.ok()) {
+    device_ = std::move(device).value();
+    without_device_since_.reset();
+    return {};
+  }
+  if (!without_device_since_.has_value()) without_device_since_ = Clock::now();
+  return device.status();
+}
+
+bool Session::IsMute() const {
+  return without_device_since_.has_value() &&
+         Clock::now() - *without_device_since_ >= options_.ack_timeout;
+}
+
 Status Session::CheckMembers() const {
   if (device_ == nullptr || !device_->alive()) return Unavailable("the RNIC daemon is gone");
   if (heartbeat_ != nullptr && heartbeat_->lost())
@@ -296,7 +312,7 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
   const auto most = std::clamp(patience, kLeastHello, MostHello());
   std::vector<Result<control::HelloReplyT>> answers =
-      HelloAll(members_, {most, most, most, SIZE_MAX}, &own_.owner);
+      HelloAll(members_, {most, most, most, SIZE_MAX}, IsMute() ? nullptr : &own_.owner);
   for (size_t i = 0; i < members_.size(); ++i) {
     now.emplace_back();
     if (answers[i].ok()) {
@@ -351,7 +367,6 @@ Status Session::SealAnew(uint64_t epoch) {
   });
 }
 
-// The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
   return AllAtOnce(members_.size(), [this](size_t i) {
     // A refusal means that the replica's state has just changed. The caller looks again.
@@ -527,9 +542,8 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   const bool anew =
       judgement.standing != Standing::kOwner || joiner != nullptr || takes_back || tells_absences_;
   const bool announces = joiner != nullptr && !IsMember(*joiner);
-  if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
-  HL_ASSIGN_OR_RETURN(device_, open_device_());
-  if (anew) HL_RETURN_IF_ERROR(SealAnew(epoch));
+  HL_RETURN_IF_ERROR(OpenOwnDevice());
+  HL_RETURN_IF_ERROR(anew ? SealAnew(epoch) : AskToReconnect());
   HL_RETURN_IF_ERROR(Retryable(AttachAll()));
   // What follows reads all that is in use, which takes a while. The heartbeat shows meanwhile that
   // this primary lives.

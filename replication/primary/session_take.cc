@@ -538,7 +538,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   seen_.reset();
   times_ = {};
   times_.Begin("connecting");
-  HL_ASSIGN_OR_RETURN(device_, open_device_());
+  HL_RETURN_IF_ERROR(OpenOwnDevice());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
                       LookAtReplicas(replicas_, LookTimes(options_, Rules().bears_missing()),

@@ -80,6 +80,26 @@ TEST_F(SessionOutageTest, ALostRnicIsABoundedErrorAndTheNextPrimaryFindsTheGroup
   EXPECT_THAT(Content(*store), AnyOf("one", "onelost"));
 }
 
+// A primary that cannot serve does not keep the group from one that can.
+TEST_F(SessionOutageTest, APrimaryWithoutItsRnicNoLongerLooksAlive) {
+  StoreOptions options = Options();
+  options.ack_timeout = std::chrono::seconds(1);
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  no_device_ = true;
+  RestartRnic();
+  StoreOptions other = Options("second");
+  other.takeover = false;
+  const auto second = OpenSessionStore(other, EmbeddedReplica::OpenerOf(rnic_, "second"), log_);
+  ASSERT_OK(second);
+  TakeResult result;
+  EXPECT_TRUE(Eventually([&] { return (*second)->Take(Request(), &result).ok(); }));
+  no_device_ = false;
+  EXPECT_TRUE(
+      Eventually([&] { return AppendDurably(*store, file_, "two").code() == Code::kFenced; }));
+  EXPECT_EQ(Content(**second), "one");
+}
+
 // The calls are under way when the replicas die.
 TEST_F(SessionOutageTest, ReplicasThatDieUnderLoadAreNotSeen) {
   auto store = Serving(Options());
