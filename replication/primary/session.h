@@ -181,6 +181,9 @@ class Session {
   void SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,
                 const std::vector<ReplicaHandle*>& joiners) const;
   Status TakeStages(const TakeRequest& request, TakeResult* result);
+  // Notes which replicas failed in the attempt that failed with this error. True: another attempt
+  // without them may succeed.
+  bool NoteFailedInTaking(const Status& status);
   Status BindLane(const TakeRequest& request, TakeResult* result);
 
   // --- for taking and for bringing back
@@ -393,6 +396,8 @@ class Session {
   static LogsEnd EndOf(const Result<Choice>& best, const std::vector<MemberContent>& members);
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
   std::optional<LogsEnd> stands_in_for_;
+  // Replicas that failed in earlier attempts of the taking, by address, and why.
+  std::map<std::string, std::string> failed_in_taking_;
   // What was read of the best member before it was sealed, redone, until the taking has used it.
   std::optional<RegionImage> seen_;
 

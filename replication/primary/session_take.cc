@@ -536,13 +536,19 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   unproven_ = nullptr;
   stands_in_for_.reset();
   seen_.reset();
-  times_ = {};
+  members_.clear();
   times_.Begin("connecting");
   HL_RETURN_IF_ERROR(OpenOwnDevice());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
                       LookAtReplicas(replicas_, LookTimes(options_, Rules().bears_missing()),
                                      Rules().bears_missing(), &missing));
+  std::erase_if(looks, [&](const MemberLook& look) {
+    const auto failed = failed_in_taking_.find(look.address);
+    if (failed == failed_in_taking_.end()) return false;
+    missing.push_back({look.name, look.address, failed->second});
+    return true;
+  });
   if (Rules().bears_missing()) LeaveOutUnfit(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanAndJudge(request, &looks, &missing));
   if (!plan.ahead.empty()) Say(LogLevel::kWarn, plan.ahead);
@@ -657,6 +663,15 @@ bool Session::LowerMedia(const std::string& name) {
   return true;
 }
 
+bool Session::NoteFailedInTaking(const Status& status) {
+  if (!Rules().bears_missing() || !IsGroupError(status.code())) return false;
+  bool noted = false;
+  for (const ReplicaHandle* each : members_)
+    if (each->suspect() || each->silent())
+      noted = failed_in_taking_.emplace(each->address(), status.message()).second || noted;
+  return noted;
+}
+
 Status Session::Take(const TakeRequest& request, TakeResult* result) {
   const std::unique_lock lock(state_mutex_);
   if (closed_) return InvalidArgument("the store is closed");
@@ -665,8 +680,17 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
         Text("the group is taken already, for ", own_.name, "; one group holds one database"));
   }
   TakeResult taken;
-  const Status status = TakeStages(request, &taken);
-  for (const auto& replica : replicas_) replica->Disconnect();
+  failed_in_taking_.clear();
+  times_ = {};
+  Status status;
+  do {
+    for (const auto& replica : replicas_) replica->ClearSuspicion();
+    status = TakeStages(request, &taken);
+    for (const auto& replica : replicas_) replica->Disconnect();
+    if (status.ok()) break;
+    Disarm();
+    pool_.reset();
+  } while (NoteFailedInTaking(status));
   if (status.ok()) {
     absent_watch_ = std::make_unique<AbsentWatch>(
         replicas_.front()->trust(),
@@ -679,8 +703,6 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     WatchAbsent();
   }
   if (!status.ok()) {
-    Disarm();
-    pool_.reset();
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
     return WithRemedy(status);
   }

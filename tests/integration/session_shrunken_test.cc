@@ -513,6 +513,18 @@ TEST_F(SessionShrunkenTest, AStoreOpensAtOnceThoughAReplicaIsSilent) {
   EXPECT_NE(Opened(options), nullptr);
 }
 
+// It answers at first, and can never be armed.
+TEST_F(SessionShrunkenTest, AnOpeningGoesOnWithoutAReplicaThatFailsInIt) {
+  ASSERT_OK(Serving(Continuing())->Close());
+  unconnected_ = 2;
+  const auto store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_THAT(StatusOf(0).absent, ElementsAre(AddressOf(2)));
+  EXPECT_EQ(Content(*store), "one");
+  unconnected_ = -1;
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+}
+
 // A replica that stands still, and whose RNIC serves on, does not answer requests. Taking another
 // one in would interrupt the group, which could then not go on.
 TEST_F(SessionShrunkenTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
