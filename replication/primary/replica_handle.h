@@ -108,6 +108,8 @@ class ReplicaHandle {
   // replica or of the way to it.
   bool suspect() const { return suspect_; }
   void ClearSuspicion() { suspect_ = false; }
+  // Makes it suspect.
+  void Blame() { suspect_ = true; }
 
   // Gets access to its region and heartbeat word, as the owner of a sealed epoch. The times are
   // RemoteAccess's.

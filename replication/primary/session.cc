@@ -105,6 +105,10 @@ Status Session::ArmGroup() {
                                     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead,
                                     pool_->region_backing()));
   const auto [datapath, wait] = ChooseHowToArm();
+  std::vector<ReplicaHandle*> order = members_;
+  if (datapath != Datapath::kFanout) {
+    HL_ASSIGN_OR_RETURN(order, ChainToArm());
+  }
   GroupOptions group_options;
   group_options.datapath = datapath;
   group_options.window = options_.window;
@@ -113,9 +117,9 @@ Status Session::ArmGroup() {
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.link_timeout = failure_times_.silence;
   group_options.watch = [this] { return CheckMembers(); };
-  for (const ReplicaHandle* replica : members_)
+  for (const ReplicaHandle* replica : order)
     group_options.replica_names.push_back(replica->address());
-  const auto size = static_cast<uint32_t>(members_.size());
+  const auto size = static_cast<uint32_t>(order.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   const std::vector<Result<MemberInfo>> prepared = AtOnce(size, [&](size_t i) {
     MemberOptions member;
@@ -123,7 +127,7 @@ Status Session::ArmGroup() {
     member.position = static_cast<uint32_t>(i);
     member.group_size = size;
     member.window = options_.window;
-    return members_[i]->Prepare(own_, member);
+    return order[i]->Prepare(own_, member);
   });
   std::vector<MemberInfo> chain;
   for (const Result<MemberInfo>& each : prepared) {
@@ -131,8 +135,9 @@ Status Session::ArmGroup() {
     chain.push_back(*each);
   }
   HL_RETURN_IF_ERROR(AllAtOnce(
-      size, [&](size_t i) { return members_[i]->ConnectMember(own_, group_->info(), chain); }));
+      size, [&](size_t i) { return order[i]->ConnectMember(own_, group_->info(), chain); }));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
+  if (datapath != Datapath::kFanout) chain_ = std::move(order);
   return LockGroup();
 }
 
@@ -168,7 +173,10 @@ Status Session::MakeLane() {
 Status Session::LockGroup() {
   auto* word = reinterpret_cast<uint64_t*>(pool_->region().data() + kLockOffset);
   if (*word == own_.epoch) return {};
-  HL_RETURN_IF_ERROR(group_->Lock(kLockOffset, *word, own_.epoch));
+  const Status locked = group_->Lock(kLockOffset, *word, own_.epoch);
+  if (locked.code() == Code::kTimedOut)
+    NoteCutWay(kLockOffset, std::as_bytes(std::span(&own_.epoch, 1)));
+  HL_RETURN_IF_ERROR(locked);
   *word = own_.epoch;
   return pool_->media().Persist(word, sizeof(*word));
 }
@@ -262,6 +270,7 @@ Status Session::Regain() {
 }
 
 void Session::DropGroup() {
+  chain_.clear();
   group_.reset();
   region_.reset();
   pd_.reset();

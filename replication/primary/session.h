@@ -1,7 +1,7 @@
 // Session: the work behind a Store over a group of replicas. It takes the group (session_take.cc),
 // serves and closes it (session.cc), ships whole files (session_files.cc), lets finished files
-// leave the region (session_leaving.cc), and brings back a group that stopped answering
-// (session_recover.cc).
+// leave the region (session_leaving.cc), brings back a group that stopped answering
+// (session_recover.cc), and finds a way around a cut between replicas (session_chain.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
 // not answer may be brought back in the other half. So a call fails only after both. When a replica
@@ -41,6 +41,7 @@
 #include "primary/absent_watch.h"
 #include "primary/bulk_connection.h"
 #include "primary/bulk_lane.h"
+#include "primary/chain_order.h"
 #include "primary/choose_member.h"
 #include "primary/failure_times.h"
 #include "primary/heartbeat.h"
@@ -209,6 +210,15 @@ class Session {
   Armed ChooseHowToArm();
   // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
+  // The members in the order in which they form a chain. kUnavailable: they form none, and one of
+  // them is made suspect (session_chain.cc).
+  Result<std::vector<ReplicaHandle*>> ChainToArm();
+  // These bytes were sent down the chain, and no acknowledgement came in time. If they arrived at
+  // some of its members only, and the primary itself reaches all of them, notes which way between
+  // two of them is cut.
+  void NoteCutWay(uint64_t offset, std::span<const std::byte> sent);
+  // The same, for the first record behind `acked`.
+  void NoteCutWay(uint64_t acked);
   // `attached`: the members' memory can be reached.
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
 
@@ -361,6 +371,11 @@ class Session {
   // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
   // those of the next configuration.
   std::vector<ReplicaHandle*> members_;
+  // Those in the order in which they are armed; empty: they are not, or form no chain.
+  std::vector<ReplicaHandle*> chain_;
+  CutWays cut_ways_;
+  bool found_cut_ = false;  // one was noted since somebody looked
+  std::string cut_off_;     // the address of the later replica of the way that was noted last
   // The member that was taken in last, until the group is found working with it.
   ReplicaHandle* unproven_ = nullptr;
   std::unique_ptr<Pool> pool_;

@@ -243,6 +243,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   auto deadline = Clock::now() + allowed;
   // A failure of this node's own RNIC daemon is not the fault of a replica.
   if (device_ != nullptr && !device_->alive()) unproven_ = nullptr;
+  if (cause.code() == Code::kTimedOut) NoteCutWay(acked);
   ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
   bool repeated = false;

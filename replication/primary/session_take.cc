@@ -690,7 +690,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     if (status.ok()) break;
     Disarm();
     pool_.reset();
-  } while (NoteFailedInTaking(status));
+  } while (std::exchange(found_cut_, false) || NoteFailedInTaking(status));
   if (status.ok()) {
     absent_watch_ = std::make_unique<AbsentWatch>(
         replicas_.front()->trust(),

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "hyperloop/core/softrnic.h"
@@ -150,6 +151,7 @@ class Machines {
     options.table_capacity = 64;
     options.ack_timeout = ack_timeout;
     options.on_replica_failure = on_replica_failure;
+    options.datapath = datapath;
     options.wait = WaitMode::kEvent;
     return options;
   }
@@ -161,6 +163,13 @@ class Machines {
   }
   void SetCable(int i, bool plugged) {
     ASSERT_EQ(Run("ip -n " + hub_ + " link set " + Cable(i) + (plugged ? " up" : " down")), 0);
+  }
+  // Nothing that one of these two sends arrives at the other one from now on. Both reach all others.
+  void CutBetween(int i, int other) {
+    for (const auto& [from, to] : {std::pair(i, other), std::pair(other, i)})
+      ASSERT_EQ(Run("ip -n " + Name(from) + " neigh replace " + Address(to) +
+                    " lladdr 02:00:00:00:00:01 dev eth0 nud permanent"),
+                0);
   }
   uint64_t Counter(int i, const std::string& name) const {
     auto device = softrnic::OpenDaemonDevice({Socket(i), "observer"});
@@ -180,6 +189,7 @@ class Machines {
   seconds ack_timeout{60};
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
   bool has_spare = false;  // the spare machine's replica is one of the group
+  std::optional<Datapath> datapath;
 
   // The daemon ends, and the replica that uses it lives.
   void KillDaemon(int i) { daemons_[i].Kill(); }
@@ -425,6 +435,18 @@ TEST_F(NamespaceTest, AMachineJoinsAGroupThatIsInUse) {
   machines_.has_spare = true;
   ASSERT_TRUE(WaitForLines(50));
   EXPECT_FALSE(progress_->failed) << progress_->failure;
+  progress_->stop = true;
+  EXPECT_EQ(WriterStatus(), 0);
+  ExpectNothingLost();
+}
+
+// The replicas' RNICs forward to each other.
+TEST_F(NamespaceTest, AChainGoesAroundACutBetweenTwoReplicas) {
+  machines_.datapath = Datapath::kOffload;
+  ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(10)));
+  ASSERT_TRUE(WaitForLines(50));
+  ASSERT_NO_FATAL_FAILURE(machines_.CutBetween(1, 2));
+  EXPECT_TRUE(WaitForLines(20)) << progress_->failure;
   progress_->stop = true;
   EXPECT_EQ(WriterStatus(), 0);
   ExpectNothingLost();
