@@ -322,6 +322,10 @@ class Session {
   Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
   // Under files_mutex_, when the table was passed on: these are its files.
   void UpdateLeavingLocked(const std::vector<FileInfo>& files);
+  // Makes the directory's file durable. One that differs from `whole`, which Describe gave, is
+  // mended from the region.
+  Status Settle(FileId id, const WholeFile& whole);
+  Status ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Sink& sink);
 
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
@@ -458,6 +462,7 @@ class Session {
   std::mutex leaver_mutex_;                 // guards leaver_
   std::unique_ptr<PeriodicThread> leaver_;  // locks state_mutex_; ends before Close locks it
 
+  MendWhole mend_local_;  // as TakeRequest's
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};

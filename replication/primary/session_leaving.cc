@@ -28,6 +28,7 @@ void Session::NoteFinished(FileId file) {
 void Session::StartLeaving(const TakeRequest& request) {
   if (request.settle == nullptr || bulk_ == nullptr) return;
   settle_ = request.settle;
+  mend_local_ = request.mend_local;
   refusals_ = {};
   {
     const std::lock_guard lock(finished_mutex_);
@@ -110,11 +111,7 @@ Status Session::LetOneLeave(FileId* chosen) {
   *chosen = file->id;
   HL_ASSIGN_OR_RETURN(const WholeFile whole,
                       WithLane([&](FileLane& lane) { return lane.Describe(file->id); }));
-  HL_ASSIGN_OR_RETURN(const WholeFile local, settle_(whole.name));
-  if (local != whole) {
-    return Corruption(
-        Text("\"", whole.name, "\" of the directory is not what the group holds of it"));
-  }
+  HL_RETURN_IF_ERROR(Settle(file->id, whole));
   HL_RETURN_IF_ERROR(SetLeaving(std::pair(file->id, whole)));
   {
     const std::shared_lock lock(state_mutex_);
@@ -127,6 +124,48 @@ Status Session::LetOneLeave(FileId* chosen) {
   Say(LogLevel::kInfo, Text(whole.name, " left the group's data area, in which ", whole.size,
                             " B are free again; the replicas hold it as a whole file"));
   return {};
+}
+
+// Describe has checked the bytes of the region, so the directory's are the damaged ones.
+Status Session::Settle(FileId id, const WholeFile& whole) {
+  Result<WholeFile> local = settle_(whole.name);
+  const bool unreadable = local.status().code() == Code::kCorruption;
+  if (!local.ok() && !unreadable) return local.status();
+  if (local.ok() && *local == whole) return {};
+  const std::string differs =
+      Text("\"", whole.name, "\" of the directory is not what the group holds of it");
+  if (mend_local_ == nullptr) return Corruption(differs);
+  const Status mended = mend_local_(
+      whole, [&](const HeldFiles::Sink& sink) { return ReadWhole(id, whole, sink); },
+      [&] {
+        const Result<FileId> listed =
+            WithLane([&](FileLane& lane) { return lane.Lookup(whole.name); });
+        return listed.ok() && *listed == id;
+      });
+  if (!mended.ok()) return mended.WithContext(differs);
+  Say(LogLevel::kError,
+      Text(differs,
+           "; it was set aside, and the group's bytes took its place; whoever has it open "
+           "reads the damaged one until the database is opened again"));
+  local = settle_(whole.name);
+  if (!local.ok()) return local.status();
+  return *local == whole ? Status() : Corruption(differs);
+}
+
+Status Session::ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Sink& sink) {
+  std::vector<char> piece(256u << 10);
+  FileChecksum checksum;
+  for (uint64_t at = 0; at < whole.size;) {
+    HL_ASSIGN_OR_RETURN(const uint64_t got, WithLane([&](FileLane& lane) {
+                          return lane.Read(id, at, std::span<char>(piece));
+                        }));
+    if (got == 0) break;
+    checksum.Add(std::span(piece).first(got));
+    HL_RETURN_IF_ERROR(sink(std::span<const char>(piece).first(got)));
+    at += got;
+  }
+  if (checksum.value() == whole.checksum) return {};
+  return Corruption(Text("\"", whole.name, "\" of the region has changed"));
 }
 
 // The list is set before the bulk lane hears that nothing is leaving any more, so that no replica

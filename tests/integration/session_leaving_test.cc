@@ -254,6 +254,47 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   ASSERT_OK(store->Close());
 }
 
+// The region has its bytes sound, and a log that does not leave would fill it for ever.
+TEST_F(SessionLeavingTest, ALogThatRottedHereIsMendedFromTheRegionAndLeaves) {
+  TakeRequest request = WithDirectory();
+  int mended = 0;
+  request.mend_local = [&](const WholeFile& file, const FetchWhole& fetch,
+                           const std::function<bool()>& listed) -> Status {
+    std::string bytes;
+    HL_RETURN_IF_ERROR(fetch([&](std::span<const char> piece) {
+      bytes.append(piece.data(), piece.size());
+      return Status();
+    }));
+    EXPECT_TRUE(listed());
+    const std::lock_guard lock(mutex_);
+    local_[file.name] = std::move(bytes);
+    ++mended;
+    return {};
+  };
+  auto store = Opened(Options());
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(request, &result));
+  for (int i = 0; i < 5; ++i) {
+    FileId file = 0;
+    ASSERT_OK(WriteLog(*store, i, &file));
+    if (i == 0) {
+      const std::lock_guard lock(mutex_);
+      local_[NameOf(0)][kPiece] ^= 1;
+    }
+    store->Finish(file);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<FileInfo> files = Must(store->Files());
+    return files.at(0).lane == Lane::kBulk;
+  }));
+  EXPECT_TRUE(log_->Has(NameOf(0) + "\" of the directory is not what the group holds of it; it was "
+                                    "set aside"));
+  ASSERT_OK(store->Close());
+  EXPECT_EQ(mended, 1);
+  EXPECT_TRUE(local_[NameOf(0)] == ContentOf(0));
+}
+
 // Its replicas serve another primary, and would refuse each piece.
 TEST_F(SessionLeavingTest, AFencedPrimarySendsNoFilesAnyMore) {
   std::atomic<int> reads{0};

@@ -125,9 +125,9 @@ struct TakeRequest {
   // file is shipped.
   std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
       read_local = nullptr;
-  // Mends a listed file of the directory that is damaged, and sets aside what was there. An
-  // archived log (BeforeArchived) may also be missing there. Called as read_local is, for one file
-  // at a time. Null: nothing is mended.
+  // Mends a listed file of the directory that is damaged, or a finished log of the log lane, and
+  // sets aside what was there. An archived log (BeforeArchived) may also be missing there. Called
+  // as read_local is, for one file of each lane at a time. Null: nothing is mended.
   MendWhole mend_local = nullptr;
   // The caller opens no database: it makes the directory ready for a program that is to open it.
   // When it closes the group, the replicas note that (NodeStatus::awaits_opening).
