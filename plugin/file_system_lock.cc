@@ -62,7 +62,8 @@ Status NotAsked(const Status& got, const std::string& name,
   for (const std::string& each : left_out) replicas += (replicas.empty() ? "" : ", ") + each;
   return Unavailable(got.message() + ", and these, which are left out, were not asked: " +
                      replicas + ". The group keeps " + name +
-                     ", because the database may need it. Open again when they run, or, if one "
+                     ", because the database may need it, and nothing tells whether it was made "
+                     "before or after they were left out. Open again when they run, or, if one "
                      "of them is lost for good, when it runs with a fresh pool");
 }
 
