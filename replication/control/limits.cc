@@ -102,6 +102,8 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Name("leaving_replica", hello->leaving_replica, kMaxEndpoint));
   HL_RETURN_IF_ERROR(Epoch("proposal_epoch", hello->proposal_epoch));
   HL_RETURN_IF_ERROR(Vouchers("proposal_vouchers", hello->proposal_vouchers));
+  HL_RETURN_IF_ERROR(ForPeople("failed_way", &hello->failed_way));
+  HL_RETURN_IF_ERROR(Name("failed_way_to", hello->failed_way_to, kMaxEndpoint));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
@@ -123,6 +125,12 @@ Status Check(ProposeRequestT* propose) {
   HL_RETURN_IF_ERROR(Name("group", propose->group));
   HL_RETURN_IF_ERROR(Vouchers("vouchers", propose->vouchers));
   return Name("replica", propose->replica, kMaxEndpoint);
+}
+
+Status Check(TryWayRequestT* way) {
+  HL_RETURN_IF_ERROR(Name("replica", way->replica, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Name("host", way->host, kMaxEndpoint));
+  return Name("service", way->service);
 }
 
 Status Check(StoredFileT* file) {
@@ -194,6 +202,8 @@ Status CheckLimits(BodyUnion* body) {
       return CheckAs<ReleaseRequestT>(body);
     case Body::ProposeRequest:
       return CheckAs<ProposeRequestT>(body);
+    case Body::TryWayRequest:
+      return CheckAs<TryWayRequestT>(body);
     case Body::ListFilesReply:
       return CheckAs<ListFilesReplyT>(body);
     case Body::PutFileRequest:

@@ -210,6 +210,10 @@ class Adding : public Proposal {
     while (!IsMember() && Clock::now() < until) {
       if (IsAbsent() && !std::exchange(announced, true))
         Say("the group has recorded it, and takes it in");
+      if (std::string obstacle = Obstacle(); obstacle != obstacle_) {
+        obstacle_ = std::move(obstacle);
+        if (!obstacle_.empty()) Say("it is not added yet: " + obstacle_);
+      }
       if (!IsAbsent()) Propose().IgnoreError();  // while the group changes, a replica may be slow
       std::this_thread::sleep_for(kPause);
       Look().IgnoreError();
@@ -259,11 +263,28 @@ class Adding : public Proposal {
                            replica()));
     }
     if (!seen.ok()) return seen;
-    return TimedOut(Text("the primary did not add ", replica(), " for ", patience.count(),
-                         " s, and its log says why; the group has not recorded it"));
+    return TimedOut(Text("the primary did not add ", replica(), " for ", patience.count(), " s",
+                         obstacle_.empty() ? ", and its log says why; " : ": " + obstacle_ + "; ",
+                         "the group has not recorded it"));
+  }
+
+  // What keeps the newcomer out, as far as the replicas know: their RNICs have to reach each other,
+  // and the primary asks them to try. Empty: nothing.
+  std::string Obstacle() const {
+    for (const std::string& address : newest().installed_replicas) {
+      const Result<control::HelloReplyT> hello = Hello(address);
+      if (hello.ok() && !hello->failed_way.empty() && hello->failed_way_to == replica())
+        return Text("replica ", address, " does not reach it by RDMA: ", hello->failed_way);
+    }
+    const Result<control::HelloReplyT> hello = Hello(replica());
+    if (!hello.ok() || hello->failed_way.empty()) return "";
+    return Text("it does not reach ",
+                hello->failed_way_to.empty() ? "the primary" : "replica " + hello->failed_way_to,
+                " by RDMA: ", hello->failed_way);
   }
 
   std::chrono::nanoseconds steady_;
+  std::string obstacle_;  // as it was said last
 };
 
 // Waits until the group does without a replica, which it has left out before, for good.

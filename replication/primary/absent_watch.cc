@@ -188,9 +188,10 @@ std::chrono::milliseconds AbsentWatch::Work() {
       Judge(*replica, generation,
             answer.ok() ? answer->hello : Result<control::HelloReplyT>(answer.status()));
   std::vector<control::Seat> members;
-  if (judged.ok()) judged = CheckMembersAnswer(&members);
+  std::vector<Answered> answered;
+  if (judged.ok()) judged = CheckMembersAnswer(&members, &answered);
   if (judged.ok()) judged = CheckHost(*replica, answer->peer, members);
-  if (judged.ok()) judged = TryWayTo(*replica, generation);
+  if (judged.ok()) judged = TryWayTo(*replica, generation, answered);
   Note(*replica, generation, judged);
   return std::chrono::milliseconds(0);
 }
@@ -318,7 +319,8 @@ void AbsentWatch::NoteLeaverLocked(const std::string& address, bool answered) {
 
 // Taking a replica in interrupts the group, and needs every member to answer requests. A member
 // whose process is stopped serves on only as long as the group is not interrupted.
-Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members) {
+Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members,
+                                       std::vector<Answered>* answered) {
   std::vector<Configuration::Replica> replicas;
   {
     const std::lock_guard lock(mutex_);
@@ -331,6 +333,7 @@ Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members) {
     HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint,
                         control::ParseEndpoint(replicas[i].address));
     members->push_back({endpoint, std::move(answers[i]->peer)});
+    answered->push_back({replicas[i].address, std::move(answers[i]->hello)});
   }
   return {};
 }
@@ -348,22 +351,21 @@ Status AbsentWatch::CheckHost(const Configuration::Replica& replica, const ident
 
 // Taking a replica in interrupts the group, and a new one is recorded before that. So a replica
 // that could not come is not tried.
-Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t generation) {
-  control::HelloReplyT hello;
+Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t generation,
+                             const std::vector<Answered>& members) {
+  Answered joiner{replica.address, {}};
   {
     const std::lock_guard lock(mutex_);
     const Absent* const absent = FindLocked(replica.address);
     if (generation != generation_ || absent == nullptr || !absent->before.has_value())
       return Unavailable("no longer asked for");
     if (try_way_ == nullptr) return {};
-    hello = *absent->before;
+    joiner.hello = *absent->before;
   }
-  return TryWithin(replica.address, hello)
-      .WithContext(
-          Text("replica ", replica.address, " cannot be reached by RDMA from the primary"));
+  return TryWithin(joiner, members);
 }
 
-Status AbsentWatch::TryWithin(const std::string& address, const control::HelloReplyT& hello) {
+Status AbsentWatch::TryWithin(const Answered& joiner, const std::vector<Answered>& members) {
   using std::chrono::milliseconds;
   const auto ended = [&](milliseconds within) {
     return way_.wait_for(within) == std::future_status::ready;
@@ -373,14 +375,14 @@ Status AbsentWatch::TryWithin(const std::string& address, const control::HelloRe
   if (!way_.valid()) {
     try {
       // With the signal mask of this thread.
-      way_ = std::async(std::launch::async, try_way_, address, hello);
+      way_ = std::async(std::launch::async, try_way_, joiner, members);
     } catch (const std::system_error& error) {
       return Unavailable(Text("no thread can be made: ", error.what()));
     }
-    way_to_ = address;
+    way_to_ = joiner.address;
     (void)ended(kAnswer);
   }
-  if (way_to_ != address) return Busy("the way to another replica is tried");
+  if (way_to_ != joiner.address) return Busy("the way to another replica is tried");
   way_asked_ = now;
   if (!ended(milliseconds(0))) return Busy("the way is still tried");
   return way_.get();

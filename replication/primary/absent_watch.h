@@ -24,6 +24,7 @@
 #include "primary/member_silence.h"
 #include "primary/periodic_thread.h"
 #include "primary/take_plan.h"
+#include "primary/ways.h"
 
 namespace hyperloop {
 
@@ -34,10 +35,10 @@ class AbsentWatch {
     // As StoreOptions::heartbeat_timeout; 0: no member is silent.
     std::chrono::milliseconds heartbeat_timeout{0};
     FailureRules rules = {};
-    // Whether the RNIC of a replica that gave this answer can be reached from here, and what it
-    // holds be read, which may take long. A replica of which it cannot is not taken in. It is
-    // called on a thread of its own, one call at a time. Null: it is not asked.
-    std::function<Status(const std::string& address, const control::HelloReplyT& hello)> try_way =
+    // Whether the RNIC of a replica that is to be taken in can be reached from here and by the
+    // members, and what it holds be read, which may take long. A replica of which it cannot is not
+    // taken in. It is called on a thread of its own, one call at a time. Null: it is not asked.
+    std::function<Status(const Answered& joiner, const std::vector<Answered>& members)> try_way =
         nullptr;
     // Whether fewer than half of so many replicas are known to hold the database's tables. None
     // leaves the group then. Must not wait. Null: there are no tables.
@@ -126,16 +127,17 @@ class AbsentWatch {
   Status Judge(const Configuration::Replica& replica, uint64_t generation,
                Result<control::HelloReplyT> hello);
   void Note(const Configuration::Replica& replica, uint64_t generation, const Status& judged);
-  // Whether all members answer. Sets who they are.
-  Status CheckMembersAnswer(std::vector<control::Seat>* members);
+  // Whether all members answer. Sets who they are, and what they answered.
+  Status CheckMembersAnswer(std::vector<control::Seat>* members, std::vector<Answered>* answered);
   // Whether the host of the replica may have one more replica in the group, if it is proposed.
   Status CheckHost(const Configuration::Replica& replica, const identity::Peer& peer,
                    const std::vector<control::Seat>& members);
-  // Whether the way to the replica works.
-  Status TryWayTo(const Configuration::Replica& replica, uint64_t generation);
+  // Whether the ways to and from the replica work.
+  Status TryWayTo(const Configuration::Replica& replica, uint64_t generation,
+                  const std::vector<Answered>& members);
   // As Options::try_way, but waits a second at most. kBusy: a try is not over; its outcome counts
   // for the next call.
-  Status TryWithin(const std::string& address, const control::HelloReplyT& hello);
+  Status TryWithin(const Answered& joiner, const std::vector<Answered>& members);
   Result<Answer> Ask(const std::string& address) const;
   // All of them at once.
   std::vector<Result<Answer>> AskAll(const std::vector<Configuration::Replica>& replicas) const;

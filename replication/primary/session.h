@@ -281,10 +281,14 @@ class Session {
   // Group operations then end, and the group is brought back with the one or without the other.
   Status CheckForChange() const;
   void WatchAbsent();
-  // Whether the RNIC of a replica that gave this answer can be reached, and its journal be read.
-  // Notes what it proves in proofs_. Uses a device of its own, and not the lane's mutex: reading a
-  // large journal takes seconds.
-  Status TryWay(const std::string& address, const control::HelloReplyT& hello);
+  // Whether the RNIC of a replica that is to be taken in, and the others that it would exchange
+  // operations with, reach each other, and its journal can be read. Notes what that proves in
+  // proofs_. Uses a device of its own, and not the lane's mutex: reading a large journal takes
+  // seconds.
+  Status TryWay(const control::Trust& trust, const Answered& joiner,
+                const std::vector<Answered>& members);
+  // The same of the way from here alone.
+  Status TryOwnWay(rnic::Device& device, const Answered& joiner);
   Result<HeldProof> ReadHeld(NodeView& view) const;
   // CheckReplaceable of what a replica holds.
   Status CheckOverwriting(const std::string& replica, NodeView& view,
@@ -318,14 +322,14 @@ class Session {
   // `*chosen`: the file that left or, after an error, that was to leave; 0: there is none.
   Status LetOneLeave(FileId* chosen);
   Result<std::optional<FileInfo>> ChooseLeaving();
-  // Tells the bulk lane which file is leaving; nothing: none is any more.
-  Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
-  // Under files_mutex_, when the table was passed on: these are its files.
-  void UpdateLeavingLocked(const std::vector<FileInfo>& files);
   // Makes the directory's file durable. One that differs from `whole`, which Describe gave, is
   // mended from the region.
   Status Settle(FileId id, const WholeFile& whole);
   Status ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Sink& sink);
+  // Tells the bulk lane which file is leaving; nothing: none is any more.
+  Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
+  // Under files_mutex_, when the table was passed on: these are its files.
+  void UpdateLeavingLocked(const std::vector<FileInfo>& files);
 
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
@@ -458,11 +462,11 @@ class Session {
   size_t forget_at_ = 0;       // so many of them make the leaver look which of them are gone
   // Used by leaver_'s thread only: how local files are settled, and which files could not leave.
   std::function<Result<WholeFile>(const std::string& name)> settle_;
+  MendWhole mend_local_;  // as TakeRequest's
   LeavingRefusals refusals_;
   std::mutex leaver_mutex_;                 // guards leaver_
   std::unique_ptr<PeriodicThread> leaver_;  // locks state_mutex_; ends before Close locks it
 
-  MendWhole mend_local_;  // as TakeRequest's
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};

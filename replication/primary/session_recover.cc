@@ -148,9 +148,23 @@ void Session::NoteAddition(const ReplicaHandle* joiner) {
   if (joiner == nullptr) announced_.clear();
 }
 
-Status Session::TryWay(const std::string& address, const control::HelloReplyT& hello) {
+// With the datapath fanout no replica exchanges operations with another one, and auto is fanout
+// where their RNICs are apart. In a chain each may become the joiner's neighbour as others fail.
+Status Session::TryWay(const control::Trust& trust, const Answered& joiner,
+                       const std::vector<Answered>& members) {
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open_device_());
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(*device, hello.host));
+  HL_RETURN_IF_ERROR(TryOwnWay(*device, joiner)
+                         .WithContext(Text("replica ", joiner.address,
+                                           " cannot be reached by RDMA from the primary")));
+  const bool forwards = options_.datapath.value_or(Datapath::kFanout) != Datapath::kFanout;
+  const bool has_services = options_.provider == "softrnic";
+  return TryWays(*device, has_services ? options_.host : "", trust, joiner,
+                 forwards ? std::span<const Answered>(members) : std::span<const Answered>());
+}
+
+Status Session::TryOwnWay(rnic::Device& device, const Answered& joiner) {
+  const auto& [address, hello] = joiner;
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(device, hello.host));
   if (hello.installed_epoch == 0) return {};
   {
     const std::lock_guard lock(proofs_mutex_);

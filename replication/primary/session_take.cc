@@ -695,8 +695,9 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     absent_watch_ = std::make_unique<AbsentWatch>(
         replicas_.front()->trust(),
         AbsentWatch::Options{options_.heartbeat_timeout, Rules(),
-                             [this](const std::string& address, const control::HelloReplyT& hello) {
-                               return TryWay(address, hello);
+                             [this, trust = replicas_.front()->trust()](
+                                 const Answered& joiner, const std::vector<Answered>& members) {
+                               return TryWay(trust, joiner, members);
                              },
                              [this](size_t of) { return FewHold(of); }},
         log_, PinnedCpu(*device_));

@@ -102,6 +102,8 @@ BodyUnion Node::Handle(const BodyUnion& request) {
       return MakeReply(Release(*As<ReleaseRequestT>(request)));
     case Body::ProposeRequest:
       return MakeReply(Propose(*As<ProposeRequestT>(request)));
+    case Body::TryWayRequest:
+      return MakeReply(TryWay(*As<TryWayRequestT>(request)));
     default:
       return MakeError(InvalidArgument(Text(BodyName(request.type), " is not a request")));
   }
@@ -131,6 +133,9 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
     reply.proposal_epoch = proposal_epoch_;
     reply.proposal_vouchers = proposal_vouchers_;
   }
+  reply.tries_ways = true;
+  reply.failed_way = failed_way_;
+  reply.failed_way_to = failed_way_to_;
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -370,6 +375,16 @@ Result<control::DoneT> Node::Propose(const control::ProposeRequestT& request) {
                             request.leaves ? "give up" : "add"));
   proposed_ = std::move(replica);
   proposed_leaves_ = request.leaves;
+  return control::DoneT{};
+}
+
+// For a node that is of no group yet, too, so it has no owner to check. Nothing is served or read.
+Result<control::DoneT> Node::TryWay(const control::TryWayRequestT& request) {
+  const Status tried = service_.TryWay(request.host, request.service);
+  if (tried.code() == Code::kBusy) return tried;
+  failed_way_ = tried.ok() ? "" : Printable(tried.message(), control::kMaxText);
+  failed_way_to_ = request.replica;
+  if (!tried.ok()) return tried;
   return control::DoneT{};
 }
 

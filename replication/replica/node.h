@@ -11,7 +11,7 @@
 // A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
 // group will ever need. Only the digest of an owner's id is kept. Every request except Hello,
-// Examine, Seal and Propose must come from the sealed owner. A refused request changes nothing.
+// Examine, Seal, Propose and TryWay must come from the sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -54,6 +54,10 @@ class NodeService {
   virtual Result<Access> Attach(const rnic::QpAddress& peer) = 0;
   virtual Result<MemberInfo> Prepare(const MemberOptions& options) = 0;
   virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
+  // Whether the RNIC can connect a queue pair to this service of a host; empty: to the one that
+  // each replica offers. Does not wait: kBusy means that a try is under way, and the outcome is
+  // that of a later call.
+  virtual Status TryWay(const std::string& host, const std::string& service) = 0;
 };
 
 class Node {
@@ -102,6 +106,7 @@ class Node {
   Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
   Result<control::DoneT> Propose(const control::ProposeRequestT& request);
+  Result<control::DoneT> TryWay(const control::TryWayRequestT& request);
 
   // Describes the region's content. Sets `settled`, unless it is null, to false if the log moved
   // meanwhile.
@@ -150,6 +155,7 @@ class Node {
   uint64_t proposal_epoch_ = 0;             // as the request's
   std::vector<uint8_t> proposal_vouchers_;  // as the request's
   uint64_t proposals_ = 0;                  // so many were made
+  std::string failed_way_, failed_way_to_;  // as HelloReply's
 };
 
 }  // namespace hyperloop

@@ -36,6 +36,10 @@ class RecordingService final : public NodeService {
     connected = chain.size() == 3;
     return {};
   }
+  Status TryWay(const std::string& host, const std::string& service) override {
+    tried = host + "/" + service;
+    return way;
+  }
   Status PersistRegion() override {
     EXPECT_FALSE(attached || prepared || connected) << "bytes may still arrive";
     ++persists;
@@ -45,6 +49,8 @@ class RecordingService final : public NodeService {
   Status persist;
   bool attached = false, prepared = false, connected = false;
   uint32_t last_peer = 0;
+  std::string tried;
+  Status way;
 };
 
 // A medium that can fail.
@@ -612,6 +618,26 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   EXPECT_EQ(Hello().proposed_replica, "");
   ASSERT_OK(propose("host:8"));
   EXPECT_EQ(Hello().proposed_replica, "") << "the group has it";
+}
+
+// Before it is of any group, too.
+TEST_F(NodeTest, AWayThatDoesNotWorkIsToldUntilOneDoes) {
+  TryWayRequestT request;
+  request.replica = "host:7";
+  request.host = "far";
+  request.service = "inspect";
+  EXPECT_TRUE(Hello().tries_ways);
+  service_.way = Busy("it is tried");
+  EXPECT_EQ(Ask(request).code(), Code::kBusy);
+  EXPECT_EQ(service_.tried, "far/inspect");
+  EXPECT_EQ(Hello().failed_way, "");
+  service_.way = NotFound("no host\nfar");
+  EXPECT_EQ(Ask(request).code(), Code::kNotFound);
+  EXPECT_EQ(Hello().failed_way, "no host\\x0afar");
+  EXPECT_EQ(Hello().failed_way_to, "host:7");
+  service_.way = {};
+  ASSERT_OK(Ask(request));
+  EXPECT_EQ(Hello().failed_way, "");
 }
 
 TEST_F(NodeTest, AProposalThatAReplicaLeavesIsToldUntilTheGroupHasItNoMore) {

@@ -1,7 +1,9 @@
 #include "replica/rdma_service.h"
 
 #include <cstring>
+#include <system_error>
 
+#include "device/remote_access.h"
 #include "hyperloop/core/text.h"
 #include "inspect/service.h"
 
@@ -15,6 +17,16 @@ bool LooksAlive(const rnic::Device& device) {
     if (!device.alive()) return false;
   }
   return true;
+}
+
+Status TryToConnect(const DeviceOpener& open, const std::string& host, const std::string& service) {
+  constexpr std::chrono::seconds kTimeout{5};
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open());
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<RemoteAccess> access,
+                      RemoteAccess::Create(*device, kTimeout));
+  return device
+      ->ConnectService(host, service.empty() ? kInspectService : service, access->qp())
+      .status();
 }
 
 }  // namespace
@@ -160,6 +172,23 @@ Status RdmaService::Connect(const PrimaryInfo& primary, std::span<const MemberIn
   HL_RETURN_IF_ERROR(CheckDevice());
   if (epoch_.member == nullptr) return InvalidArgument("ConnectMember without PrepareMember");
   return epoch_.member->Connect(primary, chain);
+}
+
+Status RdmaService::TryWay(const std::string& host, const std::string& service) {
+  const std::string to = Text(host, "/", service);
+  if (way_.valid() && way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    Status tried = way_.get();
+    if (way_to_ == to) return tried;
+  }
+  if (!way_.valid()) {
+    try {
+      way_ = std::async(std::launch::async, TryToConnect, open_, host, service);
+    } catch (const std::system_error& error) {
+      return Unavailable(Text("no thread can be made: ", error.what()));
+    }
+    way_to_ = to;
+  }
+  return Busy(Text("the way to host ", way_to_, " is tried"));
 }
 
 }  // namespace hyperloop

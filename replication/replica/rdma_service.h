@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -42,6 +43,8 @@ class RdmaService final : public NodeService {
   Result<Access> Attach(const rnic::QpAddress& peer) override;
   Result<MemberInfo> Prepare(const MemberOptions& options) override;
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
+  // On a thread and a device of its own: connecting may take seconds.
+  Status TryWay(const std::string& host, const std::string& service) override;
 
  private:
   // In both structures each object is declared after those from which it is made, so that they are
@@ -76,6 +79,8 @@ class RdmaService final : public NodeService {
   Epoch epoch_;
   Status down_ = Unavailable("not started");  // why there is no device
   bool medium_failed_ = false;                // that was logged
+  std::string way_to_;                        // host and service of the try of `way_`
+  std::future<Status> way_;  // of which nobody has learnt the outcome; its end waits
 };
 
 }  // namespace hyperloop

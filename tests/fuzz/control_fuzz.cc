@@ -81,6 +81,7 @@ class NoDevice final : public NodeService {
   Status PersistRegion() override { return {}; }
   Result<Access> Attach(const rnic::QpAddress&) override { return Access{}; }
   Result<MemberInfo> Prepare(const MemberOptions&) override { return MemberInfo{}; }
+  Status TryWay(const std::string&, const std::string&) override { return {}; }
   Status Connect(const PrimaryInfo&, std::span<const MemberInfo>) override { return {}; }
 };
 
@@ -266,6 +267,9 @@ void AddNodeSeeds(std::vector<Input>* seeds) {
   propose.group = FormatUuid(kGroup);
   propose.replica = "host:1";
   propose.vouchers.resize(64);
+  TryWayRequestT way;
+  way.replica = "host:1";
+  way.host = "far";
   const std::vector<uint8_t> frames[] = {EncodeFrame(MakeBody(HelloRequestT{})),
                                          EncodeFrame(MakeBody(seal)),
                                          EncodeFrame(MakeBody(ExamineRequestT{})),
@@ -277,6 +281,7 @@ void AddNodeSeeds(std::vector<Input>* seeds) {
                                          EncodeFrame(MakeBody(From<ReconnectRequestT>(0))),
                                          EncodeFrame(MakeBody(From<ReleaseRequestT>(0))),
                                          EncodeFrame(MakeBody(propose)),
+                                         EncodeFrame(MakeBody(way)),
                                          EncodeFrame(MakeError(Fenced("epoch 9 is another's")))};
   Input all{kNode};
   for (const auto& frame : frames) {

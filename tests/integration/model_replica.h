@@ -34,6 +34,7 @@ class NoService final : public NodeService {
   Status PersistRegion() override { return {}; }
   Result<Access> Attach(const rnic::QpAddress&) override { return Access{}; }
   Result<MemberInfo> Prepare(const MemberOptions&) override { return MemberInfo{}; }
+  Status TryWay(const std::string&, const std::string&) override { return {}; }
   Status Connect(const PrimaryInfo&, std::span<const MemberInfo>) override {
     connected = true;
     return {};

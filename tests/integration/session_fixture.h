@@ -58,7 +58,7 @@ class SessionFixture : public testing::Test {
   std::unique_ptr<EmbeddedReplica> StartReplica(int i, uint16_t port = 0) {
     const std::string name = "r" + std::to_string(i);
     auto replica = EmbeddedReplica::Start(
-        {.open_device = EmbeddedReplica::OpenerOf(rnic_, name),
+        {.open_device = OpenerOf(i),
          .host = name,
          .pool = folder_ + "/" + name,
          .size = kRegion,
@@ -93,6 +93,24 @@ class SessionFixture : public testing::Test {
     return replica.ok() ? std::move(replica).value() : nullptr;
   }
 
+  // As where the list of peers of one RNIC daemon was not brought up to date.
+  DeviceOpener OpenerOf(int i) {
+    return [this, i]() -> Result<std::unique_ptr<rnic::Device>> {
+      HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device,
+                          rnic_.OpenDevice("r" + std::to_string(i)));
+      HookedDevice::Hooks hooks;
+      hooks.may_connect = [this, i](std::string_view host) {
+        ++ways_tried_;
+        if (i != no_way_from_ ||
+            host != (no_way_to_ < 0 ? "primary" : "r" + std::to_string(no_way_to_)))
+          return Status();
+        return NotFound("no such host among its peers");
+      };
+      device = std::make_unique<HookedDevice>(std::move(device), std::move(hooks));
+      return device;
+    };
+  }
+
   using Fate = EmbeddedReplica::Fate;
 
   // Counts the requests that change something. The first cut_ of them are handled, the next one
@@ -105,7 +123,8 @@ class SessionFixture : public testing::Test {
     }
     if (type == lost_once_ && until_lost_ > 0 && --until_lost_ == 0) return Fate::kRequestLost;
     if (type == lost_) return Fate::kRequestLost;
-    if (type == Body::HelloRequest || type == Body::ExamineRequest) return Fate::kHandled;
+    if (type == Body::HelloRequest || type == Body::ExamineRequest || type == Body::TryWayRequest)
+      return Fate::kHandled;
     const int number = ++requests_;
     if (number <= cut_) return Fate::kHandled;
     return number == cut_ + 1 ? cut_fate_.load() : Fate::kRequestLost;
@@ -164,6 +183,11 @@ class SessionFixture : public testing::Test {
   std::atomic<int> lying_{-1};
   std::atomic<int> lies_{0};
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
+
+  // The RNIC of replica no_way_from_ has no way to that of replica no_way_to_, or, if that is
+  // negative, to the primary's. -1: each has a way to all.
+  std::atomic<int> no_way_from_{-1}, no_way_to_{-1};
+  std::atomic<int> ways_tried_{0};  // by replicas
 
   bool without_some_ = false;  // on_replica_failure=continue
   size_t listed_ = 3;  // so many of the replicas, the first ones, are listed when a store opens

@@ -124,7 +124,7 @@ TEST_F(SessionRecoverTest, AWayThatIsTriedForLongHidesNoSilentMember) {
   std::atomic<bool> lasts{true};
   std::atomic<int> tries{0};
   AbsentWatch::Options options;
-  options.try_way = [&](const std::string&, const control::HelloReplyT&) {
+  options.try_way = [&](const Answered&, const std::vector<Answered>&) {
     ++tries;
     lasts.wait(true);
     return Status();
@@ -198,6 +198,66 @@ TEST_F(SessionRecoverTest, AReplicaThatCannotBeReachedByRdmaIsNotRecorded) {
   EXPECT_EQ(Hello(0).installed_epoch, epoch) << "nothing was changed";
   EXPECT_THAT(Hello(0).absent_replicas, testing::IsEmpty());
   EXPECT_FALSE(log_->Has("stopped answering"));
+  EXPECT_OK(store->Close());
+}
+
+// The neighbours in the chain, and the last replica and the primary, exchange operations.
+TEST_F(SessionRecoverTest, AReplicaThatSomeoneInTheChainCannotReachIsNotRecorded) {
+  listed_ = 2;
+  StoreOptions options = Options();
+  options.datapath = Datapath::kOffload;
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  const uint64_t epoch = Hello(0).installed_epoch;
+  control::ProposeRequestT propose;
+  propose.group = Hello(0).group;
+  propose.replica = AddressOf(2);
+  const auto refused = [&](int from, int to, const std::string& other) {
+    no_way_to_ = to;
+    no_way_from_ = from;
+    return Eventually([&] {
+      Ask<control::DoneT>(0, propose);
+      return log_->Has(AddressOf(2) + " is not added yet: " + other +
+                       " cannot be reached by RDMA: replica " +
+                       AddressOf(static_cast<size_t>(from)) + ": no such host");
+    });
+  };
+  EXPECT_TRUE(refused(1, 2, "replica " + AddressOf(2)));
+  EXPECT_EQ(Hello(1).failed_way_to, AddressOf(2));
+  EXPECT_TRUE(refused(2, 0, "replica " + AddressOf(0)));
+  EXPECT_TRUE(refused(2, -1, "the primary"));
+  EXPECT_EQ(Hello(0).installed_epoch, epoch) << "nothing was changed";
+  EXPECT_THAT(Hello(0).absent_replicas, testing::IsEmpty());
+  EXPECT_FALSE(log_->Has("stopped answering"));
+  EXPECT_FALSE(log_->Has("adding it to the group")) << "no write waited";
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  no_way_from_ = -1;
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, propose);
+    return Hello(0).installed_replicas.size() == 3 && Hello(0).absent_replicas.empty();
+  }));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// With fanout the primary alone writes to each of them.
+TEST_F(SessionRecoverTest, WaysThatADatapathDoesNotUseAreNotNeeded) {
+  listed_ = 2;
+  StoreOptions options = Options();
+  options.datapath = Datapath::kFanout;
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  no_way_to_ = 2;
+  no_way_from_ = 1;
+  control::ProposeRequestT propose;
+  propose.group = Hello(0).group;
+  propose.replica = AddressOf(2);
+  EXPECT_TRUE(Eventually([&] {
+    Ask<control::DoneT>(0, propose);
+    return Hello(0).installed_replicas.size() == 3 && Hello(0).absent_replicas.empty();
+  }));
+  EXPECT_GT(ways_tried_, 0) << "that to the primary";
   EXPECT_OK(store->Close());
 }
 

@@ -252,7 +252,8 @@ test::EmbeddedReplica::Fate World::FateOf(const control::BodyUnion& request) {
   if (!losses_.planned) return Fate::kHandled;
   if (!losses_.begun) {
     const bool looks = request.type == Body::HelloRequest || request.type == Body::ExamineRequest ||
-                       request.type == Body::ChecksumsRequest;
+                       request.type == Body::ChecksumsRequest ||
+                       request.type == Body::TryWayRequest;
     const bool counts = loss.installs ? request.type == Body::InstallRequest : !looks;
     if (!counts || loss.spared-- > 0) return Fate::kHandled;
     losses_.begun = true;

@@ -18,6 +18,8 @@ class HookedDevice final : public rnic::Device {
   using BeforePost = std::function<Status(rnic::SendRequest*)>;
   struct Hooks {
     std::function<void()> before_connect = [] {};
+    // Whether a service of the host can be connected; null: of each.
+    std::function<Status(std::string_view host)> may_connect = nullptr;
     std::function<void(const rnic::QpAttr&)> before_queue_pair = [](const rnic::QpAttr&) {};
     BeforePost before_post = nullptr;  // may change or refuse the request; null: none is looked at
     std::function<void()> before_end = [] {};
@@ -48,6 +50,7 @@ class HookedDevice final : public rnic::Device {
   Result<std::vector<std::byte>> ConnectService(std::string_view host, std::string_view service,
                                                 rnic::QueuePair& qp) override {
     hooks_.before_connect();
+    if (hooks_.may_connect) HL_RETURN_IF_ERROR(hooks_.may_connect(host));
     return device_->ConnectService(host, service,
                                    hooks_.before_post ? *static_cast<Queue&>(qp).queue : qp);
   }
