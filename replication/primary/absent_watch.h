@@ -60,8 +60,8 @@ class AbsentWatch {
   // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, a
   // moment ago, when all members answered.
   std::vector<std::string> Ready() const;
-  // A replica that most members tell is proposed. CheckNewcomer accepted its answers, a moment ago, when all
-  // members answered. Nothing: there is none.
+  // A replica that most members tell is proposed. CheckNewcomer accepted its answers, a moment ago,
+  // when all members answered. Nothing: there is none.
   std::optional<Configuration::Replica> Newcomer() const;
   // The absent replica, if most members say that it is to leave the group for good, and all members
   // answered a moment ago. Nothing also if others are absent, too: the group changes only while

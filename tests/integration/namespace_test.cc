@@ -529,8 +529,8 @@ TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
   expect_tools(2);
 }
 
-// docs/operations.md, "Keys": hosts trust each other as what they are here. Only those with the role
-// primary propose changes, and only a replica whose ENDPOINT is known is added.
+// docs/operations.md, "Keys": hosts trust each other as what they are here. Only those that may be
+// primaries propose changes, and only a replica whose ENDPOINT is known is added.
 TEST_F(NamespaceTest, WhoMayProposeAddsAndRemovesAReplicaAndNobodyElseDoes) {
   constexpr int kOrdinary = kNodes - 1;  // its host may be a replica, and no primary
   constexpr identity::Roles kReplica = identity::kRoleLink | identity::kRoleReplica;
