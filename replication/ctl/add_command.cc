@@ -271,7 +271,7 @@ class Adding : public Proposal {
   // What keeps the newcomer out, as far as the replicas know: their RNICs have to reach each other,
   // and the primary asks them to try. Empty: nothing.
   std::string Obstacle() const {
-    for (const std::string& address : newest().installed_replicas) {
+    for (const std::string& address : seen().installed_replicas) {
       const Result<control::HelloReplyT> hello = Hello(address);
       if (hello.ok() && !hello->failed_way.empty() && hello->failed_way_to == replica())
         return Text("replica ", address, " does not reach it by RDMA: ", hello->failed_way);
