@@ -163,10 +163,12 @@ Result<ProcessId> ReadPidFile(const std::string& path) {
 ProcessState StateOf(const ProcessId& id) {
   ProcessStat stat;
   if (id.pid <= 1 || id.boot != BootId() || !ReadStat(id.pid, &stat) ||
-      stat.start_time != id.start_time || stat.state == 'Z' || stat.state == 'X' ||
-      !IsOurs(id.pid)) {
+      stat.start_time != id.start_time || !IsOurs(id.pid)) {
     return ProcessState::kDead;
   }
+  // As long as other threads end, the process has its ports and locks.
+  const bool ended = stat.state == 'Z' || stat.state == 'X';
+  if (ended && stat.threads <= 1) return ProcessState::kDead;
   return stat.state == 'T' || stat.state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
 }
 

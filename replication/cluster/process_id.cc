@@ -28,7 +28,8 @@ std::optional<ProcessId> ParsePidFile(std::string_view text) {
 }
 
 bool ParseProcessStat(std::string_view text, ProcessStat* stat) {
-  constexpr int kStateField = 3, kUserTimeField = 14, kSystemTimeField = 15, kStartTimeField = 22;
+  constexpr int kStateField = 3, kUserTimeField = 14, kSystemTimeField = 15, kThreadsField = 20,
+                kStartTimeField = 22;
   // Fields count from the last ')', which ends the program's name.
   const size_t name = text.rfind(')');
   if (name == std::string_view::npos) return false;
@@ -40,6 +41,10 @@ bool ParseProcessStat(std::string_view text, ProcessStat* stat) {
     if (space == std::string_view::npos) return false;
     text.remove_prefix(space + 1);
     if (i == kStateField && !text.empty()) read.state = text.front();
+    if (i == kThreadsField) {
+      std::string_view field = text;
+      TakeNumber(&field, ' ', &read.threads);
+    }
     if (i == kUserTimeField || i == kSystemTimeField) {
       uint64_t ticks = 0;
       std::string_view field = text;

@@ -25,6 +25,7 @@ struct ProcessStat {
   uint64_t start_time = 0;
   char state = 0;         // a letter
   uint64_t cpu_time = 0;  // of all its threads; clock ticks
+  uint64_t threads = 0;
 };
 // The program's name in `text` may hold anything. Async-signal-safe.
 bool ParseProcessStat(std::string_view text, ProcessStat* stat);

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <future>
 
+#include "cluster/process_id.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::cluster {
@@ -53,6 +55,24 @@ TEST_F(ProcessTest, OneThatWorksIsWaitedForBeyondAllPatience) {
   EXPECT_EQ(line.wait_for(20 * kPatience), std::future_status::timeout);
   std::ofstream(go).put('x');
   EXPECT_THAT(line.get(), IsOkAndHolds("ready 7"));
+}
+
+// Whoever starts another one in its place needs its ports.
+TEST_F(ProcessTest, OneIsDeadOnlyWhenItsLastThreadHasEnded) {
+  // The first thread ends alone.
+  ASSERT_NO_FATAL_FAILURE(
+      Run("exec python3 -c 'import ctypes, threading, time\n"
+          "threading.Thread(target=time.sleep, args=(1000000,)).start()\n"
+          "ctypes.CDLL(None).syscall(60, 0)'"));
+  ProcessStat stat;
+  ASSERT_TRUE(test::Eventually([&] {
+    std::ifstream file("/proc/" + std::to_string(id_.pid) + "/stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return ParseProcessStat(text, &stat) && stat.state == 'Z';
+  }));
+  EXPECT_EQ(StateOf(id_), ProcessState::kRunning);
+  ASSERT_OK(Terminate(id_, std::chrono::seconds(60)));
+  EXPECT_EQ(StateOf(id_), ProcessState::kDead);
 }
 
 TEST_F(ProcessTest, OneThatDoesNothingIsGivenUp) {

@@ -106,8 +106,8 @@ class Proposal {
     const control::HelloReplyT* const seen = control::ToldByMost(answers, others_.size());
     if (seen == nullptr) {
       return Unavailable(
-          Text("list the replicas of one group, and all of them, and try again: no configuration "
-               "is told by more than half of those that the URI lists",
+          Text("try again when more of the replicas answer, and list all of one group: no "
+               "configuration is told by more than half of those that the URI lists",
                told));
     }
     if (seen->installed_epoch == 0) {

@@ -93,12 +93,6 @@ Status PushRanges(ReplicaHandle& replica, std::span<const std::byte> own,
   return {};
 }
 
-// The steps of one part, which are made at the same time, end here.
-using Steps = std::vector<PushStep>::const_iterator;
-Steps EndOfStage(Steps step, Steps end) {
-  return std::find_if(step, end, [&](const PushStep& each) { return each.part != step->part; });
-}
-
 // ResyncOrder does not send the lock word, in which members may differ after a lock that was cut
 // short.
 Status PushLockWord(ReplicaHandle& replica, std::span<const std::byte> own) {
@@ -156,15 +150,10 @@ Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own
   std::vector<std::vector<Range>> differing;
   for (size_t i = 0; i < replicas.size(); ++i)
     differing.push_back(ResyncOrder(Differing(sums.back(), sums[i], in_use), info, log));
-  const std::vector<PushStep> order = PushOrder(cut);
-  for (auto step = order.begin(); step != order.end();) {
-    const auto end = EndOfStage(step, order.end());
-    HL_RETURN_IF_ERROR(AllAtOnce(static_cast<size_t>(end - step), [&](size_t k) {
-      const auto& [part, i] = step[static_cast<std::ptrdiff_t>(k)];
-      return PushRanges(*replicas[i], own, differing[i], part, info.geometry)
-          .WithContext(Text("equalising ", replicas[i]->name()));
-    }));
-    step = end;
+  // One after the other: a cut leaves at most one replica with a part of what it is made equal to.
+  for (const auto& [part, i] : PushOrder(cut)) {
+    HL_RETURN_IF_ERROR(PushRanges(*replicas[i], own, differing[i], part, info.geometry)
+                           .WithContext(Text("equalising ", replicas[i]->name())));
   }
   return AllAtOnce(replicas.size(), [&](size_t i) {
     return PushLockWord(*replicas[i], own).WithContext(Text("equalising ", replicas[i]->name()));

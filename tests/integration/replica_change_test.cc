@@ -178,7 +178,7 @@ TEST_F(ReplicaChangeTest, AReplicaIsAddedWhileTheDatabaseIsInUse) {
     cluster_.SignalReplica(1, SIGSTOP);
     const Outcome in_vain = Ctl(add + added + " --wait 1");
     EXPECT_EQ(in_vain.exit_status, 1) << in_vain.text;
-    EXPECT_THAT(in_vain.text, HasSubstr("the primary did not add " + added));
+    EXPECT_THAT(in_vain.text, HasSubstr("did not answer"));
     ASSERT_OK(database.Put("served", "meanwhile"));
     cluster_.SignalReplica(1, SIGCONT);
 
