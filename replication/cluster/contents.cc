@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "cluster/network.h"
-#include "layout/uuid.h"
+#include "common/uuid.h"
 #include "pool/file_store.h"
 
 namespace hyperloop::cluster {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "layout/uuid.h"
+#include "common/uuid.h"
 
 namespace hyperloop {
 

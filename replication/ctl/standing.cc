@@ -13,9 +13,9 @@
 #include "ctl/command.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
+#include "membership/take_plan.h"
 #include "pool/file_store.h"
 #include "primary/look.h"
-#include "primary/take_plan.h"
 
 namespace hyperloop::ctl {
 namespace {

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "common/random_uuid.h"
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "support/append_durably.h"

@@ -8,7 +8,7 @@
 #include "files/resync.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
-#include "layout/replica_lists.h"
+#include "membership/replica_lists.h"
 
 namespace hyperloop {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/random_uuid.h"
 #include "layout/crc32c.h"
 
 namespace hyperloop {
@@ -206,17 +207,6 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 }
 
 // --- configuration
-
-std::vector<Configuration::Replica> Configuration::All() const {
-  std::vector<Replica> all = replicas;
-  all.insert(all.end(), absent.begin(), absent.end());
-  return all;
-}
-
-bool Configuration::Has(const std::string& address) const {
-  const std::vector<Replica> all = All();
-  return std::ranges::any_of(all, [&](const Replica& each) { return each.address == address; });
-}
 
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration) {

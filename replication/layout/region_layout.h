@@ -28,9 +28,10 @@
 #include <string_view>
 #include <vector>
 
+#include "common/uuid.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/size.h"
-#include "layout/uuid.h"
+#include "membership/configuration.h"
 
 namespace hyperloop {
 
@@ -216,35 +217,7 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 
 // --- configuration: who must agree in the epoch that wrote the newest records
 
-inline constexpr size_t kMaxConfigurationReplicas = 8;
-inline constexpr size_t kConfigurationAddress = 80;  // bytes on media, the final zero included
-// The history of a group splits if replicas are given up without a majority (hyperloopctl promote
-// --force), because those may live. What follows such a promotion is a branch. Nodes of different
-// branches never serve together, and none is made equal to the other.
-struct Branch {
-  uint64_t epoch = 0;  // the one with which it began; 0: it began with the group
-  Uuid owner{};        // digest of the id of that epoch's owner, which makes it unique
-  friend bool operator==(const Branch&, const Branch&) = default;
-};
-
-// Says who a group is from an epoch on. Changing it needs a majority of `replicas`.
-struct Configuration {
-  uint64_t epoch = 0;
-  Uuid owner{};  // digest of the id of the primary of that epoch (control/owner.h)
-  struct Replica {
-    Uuid node{};
-    std::string address;  // "host:port" of its control endpoint, at most 79 bytes
-  };
-  std::vector<Replica> replicas;  // in the order of the chain; each holds what is acknowledged
-  // Replicas that failed and were left out. Nothing is acknowledged by them until they are back.
-  std::vector<Replica> absent = {};
-  Branch branch = {};
-
-  // `replicas`, then `absent`.
-  std::vector<Replica> All() const;
-  // Whether one of All() has this address.
-  bool Has(const std::string& address) const;
-};
+inline constexpr size_t kConfigurationAddress = kMaxReplicaAddress + 1;  // the final zero included
 
 // Applied bytes, which the first record of each epoch changes. All zero before the first epoch.
 struct ConfigurationBlock {
@@ -266,10 +239,6 @@ struct ConfigurationBlock {
 static_assert(sizeof(ConfigurationBlock) == 1024 && offsetof(ConfigurationBlock, replicas) == 40 &&
               offsetof(ConfigurationBlock, branch_epoch) == 808);
 inline constexpr uint32_t kConfigurationMagic = 0x464e4f43;  // "CONF"
-// Whether a block has room for so many replicas, the absent ones included.
-constexpr bool CountsFit(uint32_t replicas, uint32_t absent) {
-  return replicas <= kMaxConfigurationReplicas && absent <= kMaxConfigurationReplicas - replicas;
-}
 // kInvalidArgument: more than 8 replicas, the absent ones included, or an address too long.
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration);
@@ -359,26 +328,14 @@ constexpr uint64_t OwnerAcked(uint64_t word, uint64_t epoch) {
 inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 
-// The promises and the knowledge of one node.
-struct NodeState {
-  uint64_t generation = 0;  // set by WriteNodeState
-  Uuid node{};
-  Uuid group{};  // nil: the node was never sealed for a group
-  uint64_t sealed_epoch = 0;
-  Uuid sealed_owner{};      // digest of its id, as Configuration::owner
-  Configuration installed;  // epoch 0: none
-  bool released = false;    // the owner of the sealed epoch has released the node
-  // That owner only made the database ready for a program that is to open it.
-  bool awaits_opening = false;
-};
 // Returns the newer valid copy. kNotFound: the pool is fresh, or power failed while the first state
 // was written. kCorruption: neither copy is valid.
 Result<NodeState> ReadNodeState(std::span<const std::byte> page);
 // Whether both copies are valid or, after the first state alone, the first one.
 bool NodePageIsWhole(std::span<const std::byte> page);
-// Writes `state` over the older copy with the next generation. Returns the range of the page that
-// must be durable before a promise relies on it. kInvalidArgument: an address is too long, or there
-// are more than 8 replicas.
+// Writes `state` over the older copy with the next generation, which it sets. Returns the range of
+// the page that must be durable before a promise relies on it. kInvalidArgument: an address is too
+// long, or there are more than 8 replicas.
 struct PageRange {
   uint64_t offset = 0;
   uint64_t size = 0;

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "common/random_uuid.h"
 #include "gtest/gtest.h"
 #include "layout/crc32c.h"
 #include "layout/record.h"

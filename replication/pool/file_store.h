@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "common/uuid.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/replication/whole_file.h"
-#include "layout/uuid.h"
 
 namespace hyperloop {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "hyperloop/core/text.h"
+#include "membership/judgement.h"
 #include "primary/asking.h"
 #include "primary/replica_handle.h"
-#include "primary/standing.h"
 
 namespace hyperloop {
 namespace {

@@ -21,9 +21,9 @@
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "layout/region_layout.h"
+#include "membership/take_plan.h"
 #include "primary/member_silence.h"
 #include "primary/periodic_thread.h"
-#include "primary/take_plan.h"
 #include "primary/ways.h"
 
 namespace hyperloop {

@@ -6,8 +6,9 @@
 #include <list>
 #include <mutex>
 
+#include "common/random_uuid.h"
 #include "control/proposal.h"
-#include "layout/replica_lists.h"
+#include "membership/replica_lists.h"
 #include "support/control_host.h"
 #include "support/eventually.h"
 #include "support/log_lines.h"

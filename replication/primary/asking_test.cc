@@ -6,7 +6,8 @@
 #include <latch>
 #include <stdexcept>
 
-#include "layout/replica_lists.h"
+#include "common/random_uuid.h"
+#include "membership/replica_lists.h"
 #include "support/control_host.h"
 #include "support/silent_peer.h"
 #include "support/status_matchers.h"

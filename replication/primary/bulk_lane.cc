@@ -6,6 +6,7 @@
 #include "common/background_thread.h"
 #include "common/group_error.h"
 #include "hyperloop/core/text.h"
+#include "membership/standing.h"
 #include "pool/file_store.h"
 
 namespace hyperloop {
@@ -99,7 +100,7 @@ void BulkLane::SetTargets(std::vector<Target> targets, size_t of) {
     for (size_t i = 0; i < replicas_.size(); ++i) {
       Replica& replica = *replicas_[i];
       replica.connect = std::move(targets[i].connect);
-      replica.counts = replica.counts && replica.connect != nullptr && !targets[i].catches_up;
+      replica.caught_up = replica.caught_up && replica.connect != nullptr && !targets[i].catches_up;
       replica.known = false;
       replica.error = {};
       replica.refused.clear();
@@ -235,7 +236,7 @@ Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
     const bool fenced_off = IsFencedOffLocked();
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
-      const bool waited_for = replica->counts || (others_too && replica->connect != nullptr);
+      const bool waited_for = replica->caught_up || (others_too && replica->connect != nullptr);
       if (left.files == 0 || !waited_for) continue;
       const bool refused = fenced_off && replica->error.code() == Code::kFenced;
       const auto until = refused ? started
@@ -482,7 +483,7 @@ bool BulkLane::FewCount(size_t of) const {
   const std::lock_guard lock(mutex_);
   const auto holding = std::ranges::count_if(
       replicas_, [&](const auto& each) { return IsHolder(*each, !listed_.empty()); });
-  return 2 * static_cast<size_t>(holding) < of;
+  return FewHold(static_cast<size_t>(holding), of);
 }
 
 std::vector<BulkLane::Standing> BulkLane::Standings() const {
@@ -492,15 +493,15 @@ std::vector<BulkLane::Standing> BulkLane::Standings() const {
   for (const auto& each : replicas_) {
     const Lack lack = LackOfLocked(*each, listed);
     standings.push_back({each->name, lack.files, lack.bytes, IsHolder(*each, !listed.empty()),
-                         each->slow && !each->counts});
+                         each->slow && !each->caught_up});
   }
   return standings;
 }
 
 bool BulkLane::FewCountLocked(size_t of) const {
   const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
-                                      [](const auto& each) { return each->counts; });
-  return 2 * static_cast<size_t>(counting) < of;
+                                      [](const auto& each) { return each->caught_up; });
+  return FewHold(static_cast<size_t>(counting), of);
 }
 
 // Another primary that serves was promised a majority. One replica alone may say so without reason.
@@ -513,18 +514,18 @@ bool BulkLane::IsFencedOffLocked() const {
 // Those that are left are more than half, so any majority has one that holds the files.
 void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
   const auto holds = [&](const auto& each) {
-    return each->counts && LackOfLocked(*each, files).files == 0;
+    return each->caught_up && LackOfLocked(*each, files).files == 0;
   };
   std::vector<const Replica*> holders;
   for (const auto& each : replicas_)
     if (holds(each)) holders.push_back(each.get());
   if (2 * holders.size() <= of_) return;
   for (const auto& each : replicas_) {
-    if (!each->counts || holds(each)) continue;
+    if (!each->caught_up || holds(each)) continue;
     Status why = TakesNoneLocked(*each, files);
     if (why.ok()) why = TooSlowLocked(*each, holders);
     if (why.ok()) continue;
-    each->counts = false;
+    each->caught_up = false;
     if (log_ == nullptr) continue;
     log_->Write(LogLevel::kWarn,
                 Text(each->name, " takes no files: ", why.message(),
@@ -544,10 +545,10 @@ Status BulkLane::TooSlowLocked(const Replica& replica,
 }
 
 void BulkLane::CompareLocked(Replica& replica) {
-  if (std::exchange(replica.compared, true) || !replica.counts) return;
+  if (std::exchange(replica.compared, true) || !replica.caught_up) return;
   const Lack lack = LackOfLocked(replica, first_);
   if (lack.files == 0) return;
-  replica.counts = false;
+  replica.caught_up = false;
   if (log_ != nullptr) {
     log_->Write(LogLevel::kInfo,
                 Text(replica.name, " lacks ", lack.files, " files (", lack.bytes,
@@ -556,13 +557,13 @@ void BulkLane::CompareLocked(Replica& replica) {
 }
 
 void BulkLane::CountIfCaughtUpLocked(Replica& replica) {
-  if (replica.counts && !replica.slow) return;
+  if (replica.caught_up && !replica.slow) return;
   if (!replica.known || LackOfLocked(replica, ListedLocked()).files != 0) return;
   // One that is too slow for a file that leaves would only be waited for in vain again.
   const auto lacks = [&](const auto& each) { return !replica.held.contains(each.second); };
   if (replica.slow && std::ranges::any_of(leaving_, lacks)) return;
   replica.slow = false;
-  if (std::exchange(replica.counts, true)) return;
+  if (std::exchange(replica.caught_up, true)) return;
   if (log_ != nullptr)
     log_->Write(LogLevel::kInfo, Text(replica.name, " holds all files of the database again"));
 }

@@ -15,14 +15,12 @@
 // no other file, and is tried again after a pause when nothing else is to do. Bytes that are sent
 // once more are no progress. If the local file may be the cause, it is first mended (LocalMender).
 //
-// A replica counts if it is known to hold what the others hold, or to lack only what was listed
-// meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
-// has held all of it. Await waits for the replicas that count. If fewer than half of all count, it
-// waits for the others too. So at least half hold each file for which it has waited, and any
-// majority of the replicas has one that holds it. One that says that it can take no files, or not
-// one that is waited for, because its disk is full or fails, does not count any more, once more
-// than half of all count and hold them. Nor does one that takes them too slowly, and far more
-// slowly than each of those did (transfer_pace.h): if all are slow, the cause may be here.
+// Await waits for the replicas that have caught up (docs/glossary.md). If fewer than half of all
+// have, it waits for the others too. So at least half hold each file for which it has waited, and
+// any majority of the replicas has one that holds it. A replica has to catch up again if it says
+// that it can take no files, or not one that is waited for, because its disk is full or fails, and
+// more than half of all have caught up and hold them. So has one that takes them too slowly, and
+// far more slowly than each of those did (transfer_pace.h): if all are slow, the cause may be here.
 //
 // Besides the listed files there are those that are leaving the region: they are still in the log
 // lane, and are to be listed once the replicas hold them. They and the listed ones are sent in
@@ -92,10 +90,10 @@ class BulkLane {
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
   static constexpr std::chrono::nanoseconds kNoLimit = std::chrono::nanoseconds::max();
-  // Waits until every replica that counts holds each file that is listed now, except for files that
-  // are taken off the list meanwhile. If fewer than half of all replicas count, it waits for those
-  // that catch up too. It never waits for one that is left out. With a `limit`, as for a lane that
-  // is about to end, it waits for none that says that it can take no files.
+  // Waits until every replica that has caught up holds each file that is listed now, but for files
+  // that are taken off the list meanwhile. If few hold, it waits for those that catch up too. It
+  // never waits for one that is left out. With a `limit`, as for a lane that is about to end, it
+  // waits for none that says that it can take no files.
   // kUnavailable: a replica took no whole piece, and no end of a file, for `timeout`, or at least
   // half of them refuse files because this primary was fenced, or `limit` has passed, or Interrupt
   // was called. The message names the replica and the cause.
@@ -118,8 +116,8 @@ class BulkLane {
     std::string name;
     uint64_t files = 0;
     uint64_t bytes = 0;
-    bool holds = false;  // it counts, and has said what it holds
-    bool slow = false;   // it does not count because it takes files too slowly
+    bool holds = false;  // it has caught up, and has said what it holds
+    bool slow = false;   // it has to catch up because it takes files too slowly
   };
   std::vector<Standing> Standings() const;
 
@@ -150,7 +148,7 @@ class BulkLane {
     TransferPace pace;
     // mutex_ guards these.
     BulkConnect connect;
-    bool counts = true;
+    bool caught_up = true;
     bool compared = false;                   // its first list was, with first_
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
@@ -218,7 +216,7 @@ class BulkLane {
   // Notes a call that began then, and took `moved` of `asked` bytes.
   void NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock::time_point began);
   static bool IsHolder(const Replica& replica, bool any_listed) {
-    return replica.counts && (replica.compared || !any_listed);
+    return replica.caught_up && (replica.compared || !any_listed);
   }
   // What a replica lacks of some files that are still listed.
   struct Lack {

@@ -12,7 +12,6 @@
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "pool/directory.h"
-#include "primary/strangers.h"
 
 namespace hyperloop {
 Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,
@@ -49,23 +48,6 @@ Result<std::vector<MemberLook>> LookAtReplicas(
   }
   if (failed.empty() || (may_leave_out && !looks.empty())) return looks;
   return AllReasons(failed);
-}
-
-void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
-  std::erase_if(*looks, [&](const MemberLook& look) {
-    if (look.hello.device == "ready") return false;
-    missing->push_back({look.name, look.address, look.hello.device});
-    return true;
-  });
-  const std::vector<MemberLook> all = *looks;
-  std::erase_if(*looks, [&](const MemberLook& look) {
-    const auto same = std::ranges::find(all, look.address, &MemberLook::address);
-    std::string why = WhyNonsense(*same);
-    if (why.empty()) why = WhyFarAhead(*same, all);
-    if (!why.empty()) missing->push_back({look.name, look.address, why});
-    return !why.empty();
-  });
-  LeaveOutStrangers(looks, missing);
 }
 
 namespace {

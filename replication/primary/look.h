@@ -10,10 +10,10 @@
 #include "control/trust.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
+#include "membership/take_plan.h"
 #include "pool/pool.h"
 #include "primary/asking.h"
 #include "primary/replica_handle.h"
-#include "primary/take_plan.h"
 
 namespace hyperloop {
 
@@ -29,10 +29,6 @@ FailureRules RulesOf(const StoreOptions& options);
 Result<std::vector<MemberLook>> LookAtReplicas(
     std::span<const std::unique_ptr<ReplicaHandle>> replicas, const AnswerTimes& times,
     bool may_leave_out, std::vector<MissingReplica>* missing);
-
-// Moves replicas that have no RNIC or tell what cannot be (WhyNonsense, WhyFarAhead), and strangers
-// at the addresses of others (strangers.h), from `looks` to `missing`.
-void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 // Opens the pool that the options name, unless `*pool` holds it already, or makes it. Checks that
 // it can hold the primary's copy of the plan's group. A pool of this group that is smaller than the

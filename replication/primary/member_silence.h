@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "layout/region_layout.h"
-#include "primary/take_plan.h"
+#include "membership/take_plan.h"
 
 namespace hyperloop {
 

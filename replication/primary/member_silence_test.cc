@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/random_uuid.h"
+
 namespace hyperloop {
 namespace {
 

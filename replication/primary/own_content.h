@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
-#include "primary/take_plan.h"
+#include "layout/region_layout.h"
+#include "membership/take_plan.h"
 
 namespace hyperloop {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "journal/log_scan.h"
-#include "primary/take_plan_fixture.h"
+#include "membership/take_plan_fixture.h"
 #include "testing/test_region.h"
 
 namespace hyperloop {

@@ -7,6 +7,7 @@
 #include "device/device_choice.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
+#include "membership/strangers.h"
 #include "pool/file_store.h"
 #include "primary/bulk_connection.h"
 #include "primary/held_files.h"

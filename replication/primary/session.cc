@@ -13,6 +13,8 @@
 namespace hyperloop {
 namespace {
 
+static_assert(kMaxConfigurationReplicas == kMaxGroupSize);
+
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 // The least time between two attempts of calls to bring the group back.
 constexpr std::chrono::milliseconds kRegainInterval{200};

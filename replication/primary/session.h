@@ -1,7 +1,8 @@
-// Session: the work behind a Store over a group of replicas. It takes the group (session_take.cc),
-// serves and closes it (session.cc), ships whole files (session_files.cc), lets finished files
-// leave the region (session_leaving.cc), brings back a group that stopped answering
-// (session_recover.cc), and finds a way around a cut between replicas (session_chain.cc).
+// Session: the work behind a Store over a group of replicas. It takes the group as the machine of
+// membership/taking.h decides (session_driver.cc), serves and closes it (session.cc), ships whole
+// files (session_files.cc), lets finished files leave the region (session_leaving.cc), brings back
+// a group that stopped answering (session_recover.cc), and finds a way around a cut between
+// replicas (session_chain.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
 // not answer may be brought back in the other half. So a call fails only after both. When a replica
@@ -37,12 +38,14 @@
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "layout/absences.h"
+#include "membership/choose_member.h"
+#include "membership/judgement.h"
+#include "membership/take_plan.h"
 #include "pool/pool.h"
 #include "primary/absent_watch.h"
 #include "primary/bulk_connection.h"
 #include "primary/bulk_lane.h"
 #include "primary/chain_order.h"
-#include "primary/choose_member.h"
 #include "primary/failure_times.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
@@ -52,8 +55,6 @@
 #include "primary/own_content.h"
 #include "primary/phase_times.h"
 #include "primary/replica_handle.h"
-#include "primary/standing.h"
-#include "primary/take_plan.h"
 
 namespace hyperloop {
 
@@ -131,12 +132,10 @@ class Session {
     return result.status();
   }
 
-  // --- taking (session_take.cc)
+  // --- taking: what the machine decides, the driver carries out (session_driver.cc), by what is in
+  // session_take.cc
+  class TakingDriver;
   Result<std::vector<MemberLook>> LookAtMembers();
-  Status RefuseLivingOwner(const std::vector<MemberLook>& first);
-  Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
-  Result<TakePlan> PlanAndJudge(const TakeRequest& request, std::vector<MemberLook>* looks,
-                                std::vector<MissingReplica>* missing);
   // `refused`: set to the replica whose content is what it refuses.
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks, std::optional<size_t>* refused);
@@ -157,14 +156,7 @@ class Session {
   Status JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
                              const Views& views, const std::vector<MemberLook>& looks,
                              const ContentCheck& check_joiners);
-  Status DamageOrRival(Status judged, const std::vector<MemberLook>& looks);
-  Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
-                                             const std::vector<MemberLook>& looks);
-  Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
-                    const std::vector<MemberContent>& sealed);
-  Status TakeOwnRegion(const TakeRequest& request, const TakePlan& plan, const Result<Choice>& best,
-                       const std::vector<MemberContent>& sealed);
-  Status FormatOwn(const TakePlan& plan);
+  Result<RegionGeometry> GeometryFor(uint64_t region_size) const;
   Result<std::vector<MemberContent>> ExamineAll();
   // Mends a redone image: takes bytes that fail their checksum from a member that has them sound.
   Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
@@ -179,8 +171,6 @@ class Session {
   void NoteAbsences(const TakePlan& plan, const std::vector<MemberLook>& looks,
                     const std::vector<MissingReplica>& missing);
   void SayUnreleased(const std::vector<MemberLook>& looks) const;
-  void SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,
-                const std::vector<ReplicaHandle*>& joiners) const;
   Status TakeStages(const TakeRequest& request, TakeResult* result);
   // Notes which replicas failed in the attempt that failed with this error. True: another attempt
   // without them may succeed.
@@ -203,8 +193,6 @@ class Session {
   // Installs `next`, whose replicas are the members, at all of them. `lasting`: even if this owner
   // never serves.
   Status InstallAll(Configuration next, bool lasting = false);
-  // Records at all replicas that stay, before the group's replicas change, that they decide.
-  Status InstallBeforeChange(const TakePlan& plan);
   std::vector<uint64_t> RnicsOfMembers() const;
   // By the options, or by what members and processors there are now. What is new is logged.
   Armed ChooseHowToArm();
@@ -410,13 +398,6 @@ class Session {
   bool closed_ = false;
   bool only_prepares_ = false;  // as TakeRequest's
   PhaseTimes times_;            // of the taking
-  // The end of the members' best log, or of their longest one if none will do (ChooseMember).
-  struct LogsEnd {
-    bool will_do = false;
-    uint64_t last_seq = 0;
-    friend bool operator==(const LogsEnd&, const LogsEnd&) = default;
-  };
-  static LogsEnd EndOf(const Result<Choice>& best, const std::vector<MemberContent>& members);
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
   std::optional<LogsEnd> stands_in_for_;
   // Replicas that failed in earlier attempts of the taking, by address, and why.

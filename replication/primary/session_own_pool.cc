@@ -9,12 +9,6 @@
 namespace hyperloop {
 namespace {
 
-uint64_t GreatestAcked(const std::vector<MemberContent>& members) {
-  uint64_t acked = 0;
-  for (const MemberContent& each : members) acked = std::max(acked, each.content.acked_seq);
-  return acked;
-}
-
 // What the member says, and what its node's answer and journal show.
 Result<MemberProof> ProofOf(const MemberContent& member, const MemberLook& look, NodeView& view,
                             uint64_t journal_end) {
@@ -31,15 +25,6 @@ Result<MemberProof> ProofOf(const MemberContent& member, const MemberLook& look,
 }
 
 }  // namespace
-
-Session::LogsEnd Session::EndOf(const Result<Choice>& best,
-                                const std::vector<MemberContent>& members) {
-  if (best.ok()) return {true, members[best->index].content.last_seq};
-  LogsEnd longest;
-  for (const MemberContent& each : members)
-    longest.last_seq = std::max(longest.last_seq, each.content.last_seq);
-  return longest;
-}
 
 // The pool is only read. Null: it does not stand in; else a copy of it, redone.
 Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) const {
@@ -128,38 +113,6 @@ Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(const HeldProof held, ReadHeld(view));
   return CheckReplaceable(replica, held, own, info);
-}
-
-// Makes every member equal to the own region, which has what all of them lost. Its log stays, so a
-// taking that is cut short is repeated (JudgeOwnInstead).
-Status Session::TakeOwnRegion(const TakeRequest& request, const TakePlan& plan,
-                              const Result<Choice>& best,
-                              const std::vector<MemberContent>& sealed) {
-  const LogsEnd end = EndOf(best, sealed);
-  if (stands_in_for_->will_do && !best.ok()) return best.status();
-  if (end != *stands_in_for_)
-    return Busy(
-        "another primary writes: the replicas' logs are not those of a moment ago; try again when "
-        "that one has closed");
-  times_.Begin("checking");
-  HL_RETURN_IF_ERROR(RedoOwn(best.ok() ? end.last_seq : GreatestAcked(sealed), {}, 0));
-  const std::string lost =
-      best.ok() ? Text(
-                      "the replicas went back to older copies of their pools: the best of their "
-                      "logs, that of ",
-                      sealed[best->index].name, ", ends at record ", end.last_seq,
-                      ", and the primary's own pool proves that later ones were acknowledged")
-                : Text("no replica's log has all that is known to be acknowledged (",
-                       best.status().message(), "), and the primary's own pool has it");
-  Say(LogLevel::kWarn,
-      Text(lost, "; all of them become what it holds, up to record ", log_state_.tail.seq));
-  times_.Begin("judging");
-  HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
-  times_.Begin("equalising");
-  std::vector<bool> cut;
-  for (const MemberContent& each : sealed)
-    cut.push_back(!each.content.log_error.empty() || each.content.last_seq > log_state_.tail.seq);
-  return PushOwn(std::move(cut));
 }
 
 }  // namespace hyperloop

@@ -425,16 +425,11 @@ bool Session::Suspect(const ReplicaHandle& member, const control::HelloReplyT& h
 }
 
 void Session::LeaveOut(const Judgement& judgement, Configuration* next) {
-  const std::vector<size_t>& missing = judgement.missing;
-  std::vector<Configuration::Replica> stay;
-  for (size_t i = 0; i < next->replicas.size(); ++i) {
-    const auto leaves = std::find(missing.begin(), missing.end(), i);
-    (leaves != missing.end() ? next->absent : stay).push_back(next->replicas[i]);
-    if (leaves == missing.end()) continue;
-    const std::string& why = judgement.reasons[static_cast<size_t>(leaves - missing.begin())];
-    absences_[next->replicas[i].address] = Text("since ", lost_time_, ": ", why);
+  for (size_t i = 0; i < judgement.missing.size(); ++i) {
+    const Configuration::Replica& leaves = next->replicas[judgement.missing[i]];
+    absences_[leaves.address] = Text("since ", lost_time_, ": ", judgement.reasons[i]);
   }
-  next->replicas = std::move(stay);
+  hyperloop::LeaveOut(judgement, next);
   members_ = HandlesOf(next->replicas);
 }
 
@@ -470,42 +465,27 @@ Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReply
   return judged;
 }
 
-// A change of the group's replicas takes two steps (TakePlan::before_change): first all members
-// record that the new one is of the group, though absent. Then it is taken in like any other.
 Status Session::Announce(ReplicaHandle& newcomer, Configuration* next) {
   HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, newcomer.Hello(kMostHello));
-  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
-  const Configuration::Replica replica{node, newcomer.address()};
   HL_RETURN_IF_ERROR(
-      CheckNewcomer(*next, info_.group, pool_->region().size(), replica, hello, hello));
+      hyperloop::Announce(info_.group, pool_->region().size(), newcomer.address(), hello, next));
   HL_RETURN_IF_ERROR(JudgeHeld(newcomer, hello));
-  next->absent.push_back(replica);
-  absences_[replica.address] = Text("since ", HeartbeatTime(NextHeartbeat(0)), ": it is new");
+  absences_[newcomer.address()] = Text("since ", HeartbeatTime(NextHeartbeat(0)), ": it is new");
   return {};
 }
 
 // Raises `epoch` beyond what the joiner has sealed. AbsentWatch has seen that no rival holds it.
 Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch) {
   HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, joiner.Hello(kMostHello));
-  const auto absent = std::find_if(
-      next->absent.begin(), next->absent.end(),
-      [&](const Configuration::Replica& each) { return each.address == joiner.address(); });
-  if (absent == next->absent.end()) return {};
-  HL_RETURN_IF_ERROR(
-      CheckJoiner(configuration_, info_.group, pool_->region().size(), *absent, hello, hello));
-  HL_RETURN_IF_ERROR(JudgeHeld(joiner, hello));
-  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
-  next->absent.erase(absent);
-  next->replicas.push_back({node, joiner.address()});
+  if (std::ranges::count(next->absent, joiner.address(), &Configuration::Replica::address) == 0)
+    return {};
   // The chain keeps the order of the options.
-  const auto place = [&](const Configuration::Replica& replica) {
-    return std::find_if(replicas_.begin(), replicas_.end(),
-                        [&](const auto& handle) { return handle->address() == replica.address; });
-  };
-  std::sort(next->replicas.begin(), next->replicas.end(),
-            [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::vector<std::string> chain;
+  for (const auto& handle : replicas_) chain.push_back(handle->address());
+  HL_RETURN_IF_ERROR(hyperloop::TakeIn(configuration_, info_.group, pool_->region().size(),
+                                       joiner.address(), hello, chain, next, epoch));
+  HL_RETURN_IF_ERROR(JudgeHeld(joiner, hello));
   members_ = HandlesOf(next->replicas);
-  *epoch = std::max(*epoch, hello.sealed_epoch + 1);
   joiner.SetSlowTimeout(options_.ack_timeout / 2 +
                         std::chrono::seconds(pool_->region().size() / kJoinerBytesPerSecond));
   if (LowerMedia(hello.media)) {

@@ -5,6 +5,7 @@
 #include "common/heartbeat_word.h"
 #include "control/trust.h"
 #include "hyperloop/core/text.h"
+#include "membership/strangers.h"
 #include "primary/look.h"
 
 namespace hyperloop {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "common/random_uuid.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "primary/replica_handle.h"

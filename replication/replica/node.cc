@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "common/printable.h"
+#include "common/random_uuid.h"
 #include "control/endpoint.h"
 #include "control/owner.h"
 #include "files/member_check.h"
 #include "files/resync.h"
 #include "hyperloop/core/text.h"
-#include "layout/replica_lists.h"
+#include "membership/replica_lists.h"
 
 namespace hyperloop {
 namespace {

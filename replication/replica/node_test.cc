@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/random_uuid.h"
 #include "control/owner.h"
 #include "support/status_matchers.h"
 

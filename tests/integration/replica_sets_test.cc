@@ -8,16 +8,17 @@
 #include <map>
 #include <random>
 
+#include "common/random_uuid.h"
 #include "control/messages.h"
 #include "control/owner.h"
 #include "integration/model_replica.h"
 #include "layout/region_layout.h"
-#include "layout/replica_lists.h"
+#include "membership/choose_member.h"
+#include "membership/judgement.h"
+#include "membership/replica_lists.h"
+#include "membership/take_plan.h"
 #include "options/option_text.h"
-#include "primary/choose_member.h"
 #include "primary/equalize.h"
-#include "primary/standing.h"
-#include "primary/take_plan.h"
 
 namespace hyperloop {
 namespace {

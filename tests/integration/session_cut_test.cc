@@ -2,7 +2,7 @@
 // finds every acknowledged append, and makes all regions equal.
 
 #include "integration/session_fixture.h"
-#include "primary/standing.h"
+#include "membership/standing.h"
 #include "support/rival_seal.h"
 
 namespace hyperloop::test {

@@ -64,10 +64,9 @@ struct AppendTicket {
   uint64_t begun_ns = 0;  // when the append began, if it is one of those that are timed; else 0
 };
 
-// Which replicas are waited for. One that is new in the group, was left out, or has lost files,
-// catches up: it is sent what it lacks while the group is in use. kCaughtUp: those that do not; and
-// the others too while they are more than half of all. So any majority of the replicas has one that
-// holds each file. kAll: all that are not left out.
+// Which replicas are waited for; docs/glossary.md explains the terms. kCaughtUp: those that have
+// caught up or, while fewer than half have, all that are not absent. So any majority of the
+// replicas has one that holds each file. kAll: all that are not absent.
 enum class Holders : uint8_t { kCaughtUp, kAll };
 
 // Says which group and which database directory belong together. Both keep it, and must agree.

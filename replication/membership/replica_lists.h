@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "layout/region_layout.h"
+#include "hyperloop/core/status.h"
+#include "membership/configuration.h"
 
 namespace hyperloop {
 

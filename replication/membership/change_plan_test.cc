@@ -3,8 +3,8 @@
 #include <cctype>
 #include <functional>
 
-#include "primary/standing.h"
-#include "primary/take_plan_fixture.h"
+#include "membership/judgement.h"
+#include "membership/take_plan_fixture.h"
 
 namespace hyperloop {
 namespace {

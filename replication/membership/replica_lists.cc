@@ -1,4 +1,4 @@
-#include "layout/replica_lists.h"
+#include "membership/replica_lists.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "primary/take_plan.h"
+#include "membership/standing.h"
 
 namespace hyperloop {
 
@@ -18,7 +18,8 @@ namespace hyperloop {
 // to which those of the other one are.
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
-// The newest epoch that the node knows of.
-uint64_t NewestEpoch(const MemberLook& look);
+// Moves replicas that have no RNIC or tell what cannot be (WhyNonsense, WhyFarAhead), and
+// strangers, from `looks` to `missing`.
+void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
 
 }  // namespace hyperloop

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "primary/take_plan.h"
+#include "membership/take_plan.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

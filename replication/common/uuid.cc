@@ -1,9 +1,4 @@
-#include "layout/uuid.h"
-
-#include <sys/random.h>
-
-#include <cstdio>
-#include <cstdlib>
+#include "common/uuid.h"
 
 namespace hyperloop {
 namespace {
@@ -18,16 +13,6 @@ int HexDigit(char c) {
 bool DashBefore(size_t byte) { return byte == 4 || byte == 6 || byte == 8 || byte == 10; }
 
 }  // namespace
-
-Uuid RandomUuid() {
-  Uuid uuid;
-  // 16 bytes are below the size that getrandom may cut short; it fails only where the system call
-  // does not exist.
-  if (getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size())) std::abort();
-  uuid[6] = static_cast<uint8_t>((uuid[6] & 0x0f) | 0x40);
-  uuid[8] = static_cast<uint8_t>((uuid[8] & 0x3f) | 0x80);
-  return uuid;
-}
 
 std::string FormatUuid(const Uuid& uuid) {
   static constexpr char kDigits[] = "0123456789abcdef";

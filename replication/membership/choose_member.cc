@@ -1,4 +1,4 @@
-#include "primary/choose_member.h"
+#include "membership/choose_member.h"
 
 #include <algorithm>
 #include <tuple>
@@ -32,14 +32,18 @@ const MemberContent* BestOf(std::span<const MemberContent> members, uint64_t epo
   };
   const MemberContent* best = nullptr;
   for (const MemberContent& each : members) {
-    if (each.joins || each.content.installed_epoch != epoch || !each.content.log_error.empty())
-      continue;
+    if (!MayBeChosen(each, epoch)) continue;
     if (best == nullptr || rank(each) > rank(*best)) best = &each;
   }
   return best;
 }
 
 }  // namespace
+
+bool MayBeChosen(const MemberContent& member, uint64_t epoch) {
+  return !member.joins && member.content.installed_epoch == epoch &&
+         member.content.log_error.empty();
+}
 
 Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved) {
   const uint64_t newest = NewestEpoch(members);
@@ -88,11 +92,22 @@ SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> memb
 }
 
 std::vector<bool> CutLogs(const Choice& choice, std::span<const MemberContent> members) {
-  const uint64_t last = members[choice.index].content.last_seq;
+  return CutLogs(members[choice.index].content.last_seq, members);
+}
+
+std::vector<bool> CutLogs(uint64_t last_seq, std::span<const MemberContent> members) {
   std::vector<bool> cut;
   for (const MemberContent& each : members)
-    cut.push_back(!each.content.log_error.empty() || each.content.last_seq > last);
+    cut.push_back(!each.content.log_error.empty() || each.content.last_seq > last_seq);
   return cut;
+}
+
+LogsEnd EndOf(const Result<Choice>& best, std::span<const MemberContent> members) {
+  if (best.ok()) return {true, members[best->index].content.last_seq};
+  LogsEnd longest;
+  for (const MemberContent& each : members)
+    longest.last_seq = std::max(longest.last_seq, each.content.last_seq);
+  return longest;
 }
 
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members) {

@@ -1,11 +1,10 @@
-#include "primary/take_plan.h"
+#include "membership/take_plan.h"
 
 #include <algorithm>
 
 #include "hyperloop/core/text.h"
-#include "layout/replica_lists.h"
-#include "primary/standing.h"
-#include "primary/strangers.h"
+#include "membership/replica_lists.h"
+#include "membership/strangers.h"
 
 namespace hyperloop {
 namespace {
@@ -27,26 +26,6 @@ Status CheckSizes(std::span<const MemberLook> members, uint64_t region_size) {
                                 "pools another size with hyperloopctl resize"));
   }
   return {};
-}
-
-uint64_t NewestOfOthers(const MemberLook& look, std::span<const MemberLook> looks) {
-  uint64_t newest = 0;
-  for (const MemberLook& each : looks)
-    if (&each != &look) newest = std::max(newest, NewestEpoch(each));
-  return newest;
-}
-
-// As TakePlan::ahead. Takings that were cut short before they reached the others are fewer.
-std::string WhoIsAhead(std::span<const MemberLook> members) {
-  constexpr uint64_t kFar = 1024;
-  for (const MemberLook& each : members) {
-    const uint64_t others = NewestOfOthers(each, members);
-    if (others == 0 || NewestEpoch(each) < others + kFar) continue;
-    return Text(each.name, " alone says that it is at epoch ", NewestEpoch(each),
-                ", so that the others are sealed beyond it, whose newest is ", others,
-                "; if not so many openings were cut short, see to its host");
-  }
-  return "";
 }
 
 // The missing replicas with their reasons, to go on a message.
@@ -75,18 +54,6 @@ Status CheckDistinct(std::span<const MemberLook> members) {
     }
   }
   return {};
-}
-
-// What the node has installed.
-Result<Configuration> ConfigurationOf(const MemberLook& look) {
-  const control::HelloReplyT& hello = look.hello;
-  Configuration installed;
-  installed.epoch = hello.installed_epoch;
-  HL_ASSIGN_OR_RETURN(installed.replicas,
-                      ParseReplicas(hello.installed_nodes, hello.installed_replicas));
-  HL_ASSIGN_OR_RETURN(installed.absent, ParseReplicas(hello.absent_nodes, hello.absent_replicas));
-  HL_ASSIGN_OR_RETURN(installed.branch, ParseBranch(hello.branch_epoch, hello.branch_owner));
-  return installed;
 }
 
 Status CheckSense(std::span<const MemberLook> members) {
@@ -364,7 +331,7 @@ class ListCheck {
     const auto there = static_cast<size_t>(
         std::count_if(recorded_.replicas.begin(), recorded_.replicas.end(),
                       [&](const Replica& each) { return Member(each) != nullptr; }));
-    const size_t majority = recorded_.replicas.size() / 2 + 1;
+    const size_t majority = MajorityOf(recorded_.replicas.size());
     const size_t least = LeastReplicas(recorded_, rules_);
     const size_t all = recorded_.replicas.size();
     if (there >= majority && (missing_.empty() || members_.size() >= least)) return {};
@@ -454,31 +421,7 @@ Status WithWayWithoutStrangers(const Status& refused, std::span<const MemberLook
                                "without it")};
 }
 
-size_t LeastOf(size_t voters, size_t all, size_t min_replicas) {
-  return std::max({voters / 2 + 1, all / 2 + 1, min_replicas});
-}
-
 }  // namespace
-
-size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules) {
-  if (!rules.may_leave_out) return SIZE_MAX;
-  const size_t voters = configuration.replicas.size();
-  return LeastOf(voters, voters + configuration.absent.size(), rules.min_replicas);
-}
-
-// Flushes wait for those that catch up while fewer than half hold the files (BulkLane).
-std::string NextFailure(const Redundancy& now, const FailureRules& rules) {
-  if (!rules.may_leave_out) return "on_replica_failure=block, so that writes wait for each replica";
-  const size_t all = now.members + now.absent;
-  const size_t there = now.members - now.silent;
-  const size_t least = LeastOf(now.members, all, rules.min_replicas);
-  if (there < least + 1)
-    return Text(there, " of ", all, " replicas are there, and ", least, " are needed");
-  if (!now.catching_up || 2 * now.holders >= all + 2) return "";
-  return Text(now.holders, " of ", all,
-              " replicas hold the files of the database, and with fewer than half flushes wait for "
-              "those that are being filled");
-}
 
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
@@ -503,9 +446,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
       return WithWayWithoutStrangers(one, members, missing, rules);
     HL_RETURN_IF_ERROR(ListCheck(members, missing, rules, change).Plan(&plan));
     HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
-  } else if (missing.empty()) {
-    plan.group = RandomUuid();
-  } else {
+  } else if (!missing.empty()) {
     return Unavailable(Text("all listed replicas are needed to make a group", WhyEach(missing)));
   }
   HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
@@ -518,97 +459,6 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (!plan.format && !plan.forced)
     plan.before_change = BeforeChange(plan.recorded, plan.configuration);
   return plan;
-}
-
-std::string WhyNonsense(const MemberLook& look) {
-  const control::HelloReplyT& hello = look.hello;
-  Status sense = ParseUuid(hello.node_id).status();
-  if (sense.ok()) sense = ConfigurationOf(look).status();
-  if (sense.ok() && hello.installed_epoch != 0) sense = ParseUuid(hello.group).status();
-  return sense.ok() ? "" : Text("says of itself what makes no sense: ", sense.message());
-}
-
-std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks) {
-  const uint64_t others = NewestOfOthers(look, looks);
-  const uint64_t newest = NewestEpoch(look);
-  if (others == 0 && look.hello.installed_epoch != 0) return "";  // the others are new
-  if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";
-  return Text("says that it is at epoch ", newest, ", and the newest of all others is ", others,
-              ", which no takings explain");
-}
-
-const MemberLook* LivingOwner(std::span<const MemberLook> before,
-                              std::span<const MemberLook> after) {
-  for (size_t i = 0; i < after.size(); ++i) {
-    const auto& now = after[i].hello;
-    if (now.sealed_epoch == 0 || now.released) continue;
-    if (now.heartbeat != before[i].hello.heartbeat) return &after[i];
-  }
-  return nullptr;
-}
-
-const MemberLook* MovedMember(std::span<const MemberLook> before,
-                              std::span<const MemberLook> after) {
-  for (size_t i = 0; i < after.size(); ++i) {
-    const auto& was = before[i].hello;
-    const auto& now = after[i].hello;
-    if (now.sealed_epoch != was.sealed_epoch || now.installed_epoch != was.installed_epoch)
-      return &after[i];
-  }
-  return nullptr;
-}
-
-bool NobodyToWatch(std::span<const MemberLook> members) {
-  return std::all_of(members.begin(), members.end(), [](const MemberLook& m) {
-    return m.hello.sealed_epoch == 0 || m.hello.released;
-  });
-}
-
-Status CheckPairing(const TakeRequest& request, const StoreOptions& options, const Uuid& group,
-                    const Binding& binding, size_t files) {
-  const std::string own_group = FormatUuid(group);
-  const std::string own_database = FormatUuid(binding.database);
-  if (!request.pairing.group.empty()) {
-    if (request.pairing.group != own_group) {
-      return InvalidArgument(Text(request.directory, " belongs to group ", request.pairing.group,
-                                  ", these replicas are group ", own_group,
-                                  "; name that group's replicas, or use another directory"));
-    }
-    if (request.pairing.database == own_database || options.rebind) return {};
-    return InvalidArgument(Text(
-        "group ", own_group, " now belongs to database ", own_database, " (", binding.directory,
-        "), ", request.directory, " holds database ", request.pairing.database,
-        "; open that directory, or give rebind=true to bind the group to this one again: it "
-        "is then set to what the group holds"));
-  }
-  if (!request.directory_empty && files == 0) {
-    if (options.adopt) return {};
-    return InvalidArgument(Text(request.directory, " holds a database that was never in group ",
-                                own_group,
-                                "; take it into the group (hyperloopctl adopt, or adopt=true), "
-                                "open it without the group, or name an empty directory"));
-  }
-  if (!request.directory_empty) {
-    return InvalidArgument(Text(request.directory, " holds a database that was never in group ",
-                                own_group, ", which holds the ", files, " files of ",
-                                binding.directory,
-                                "; open it without the group, name an empty directory, or empty "
-                                "the group (hyperloopctl reset) and take it in (hyperloopctl "
-                                "adopt)"));
-  }
-  if (files == 0) return {};
-  if (!options.restore) {
-    return InvalidArgument(
-        Text(request.directory, " is empty but group ", own_group, " holds the ", files,
-             " files of ", binding.directory,
-             "; give restore=true and rebind=true to fill this directory from the group, or use "
-             "fresh replicas"));
-  }
-  if (options.rebind || binding.database == kNilUuid) return {};
-  return InvalidArgument(
-      Text("group ", own_group, " is bound to ", binding.directory, " (database ", own_database,
-           "), which would be refused once ", request.directory,
-           " has taken its place; open it there, or, if that directory is gone, add rebind=true"));
 }
 
 Status CheckLogged(const TakePlan& plan, const Configuration& logged) {

@@ -1,11 +1,11 @@
-#include "primary/strangers.h"
+#include "membership/strangers.h"
 
 #include <algorithm>
 #include <set>
 #include <string>
 
 #include "hyperloop/core/text.h"
-#include "layout/replica_lists.h"
+#include "membership/replica_lists.h"
 
 namespace hyperloop {
 namespace {
@@ -94,10 +94,6 @@ class Strangers {
 
 }  // namespace
 
-uint64_t NewestEpoch(const MemberLook& look) {
-  return std::max({look.hello.installed_epoch, look.hello.served_epoch, look.hello.sealed_epoch});
-}
-
 void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
   std::set<std::string> groups;
   for (const MemberLook& each : *looks)
@@ -117,6 +113,23 @@ void LeaveOutStrangers(std::vector<MemberLook>* looks, std::vector<MissingReplic
     if (!why.empty()) missing->push_back({look.name, look.address, why});
     return !why.empty();
   });
+}
+
+void LeaveOutUnfit(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    if (look.hello.device == "ready") return false;
+    missing->push_back({look.name, look.address, look.hello.device});
+    return true;
+  });
+  const std::vector<MemberLook> all = *looks;
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    const auto same = std::ranges::find(all, look.address, &MemberLook::address);
+    std::string why = WhyNonsense(*same);
+    if (why.empty()) why = WhyFarAhead(*same, all);
+    if (!why.empty()) missing->push_back({look.name, look.address, why});
+    return !why.empty();
+  });
+  LeaveOutStrangers(looks, missing);
 }
 
 }  // namespace hyperloop

@@ -1,11 +1,11 @@
-#include "primary/take_plan.h"
+#include "membership/take_plan.h"
 
 #include <algorithm>
 #include <functional>
 
-#include "layout/replica_lists.h"
-#include "primary/look.h"
-#include "primary/take_plan_fixture.h"
+#include "membership/replica_lists.h"
+#include "membership/strangers.h"
+#include "membership/take_plan_fixture.h"
 
 namespace hyperloop {
 namespace {
@@ -17,7 +17,7 @@ TEST_F(PlanTest, FreshReplicasAreFormatted) {
   ASSERT_OK(plan);
   EXPECT_TRUE(plan->format);
   EXPECT_EQ(plan->epoch, 1u);
-  EXPECT_NE(plan->group, kNilUuid);
+  EXPECT_EQ(plan->group, kNilUuid) << "who takes the group names it";
 }
 
 TEST_F(PlanTest, WhatNoReplicaHasServedIsUnserved) {
@@ -436,106 +436,6 @@ TEST_F(PlanTest, SizesAreCompared) {
 TEST_F(PlanTest, ReplicaWithoutRnicIsUnavailable) {
   members_[1].hello.device = "the daemon is gone";
   EXPECT_THAT(Refusal(), StatusIs(Code::kUnavailable, HasSubstr("replica r1")));
-}
-
-TEST_F(PlanTest, AMemberMovesWhenAnotherPrimarySealsOrInstallsIt) {
-  AllOfGroup(1);
-  auto later = members_;
-  later[0].hello.heartbeat = 5;  // its owner writes, and changes no promise
-  EXPECT_EQ(MovedMember(members_, later), nullptr);
-  later[1].hello.sealed_epoch = 2;
-  ASSERT_NE(MovedMember(members_, later), nullptr);
-  EXPECT_EQ(MovedMember(members_, later)->name, "replica r1");
-  later[1].hello.sealed_epoch = members_[1].hello.sealed_epoch;
-  later[2].hello.installed_epoch = 2;
-  ASSERT_NE(MovedMember(members_, later), nullptr);
-  EXPECT_EQ(MovedMember(members_, later)->name, "replica r2");
-}
-
-TEST_F(PlanTest, OwnerLivesOnlyWhileItsWordMoves) {
-  AllOfGroup(1);
-  auto later = members_;
-  EXPECT_EQ(LivingOwner(members_, later), nullptr);
-  later[2].hello.heartbeat = 5;
-  ASSERT_NE(LivingOwner(members_, later), nullptr);
-  EXPECT_EQ(LivingOwner(members_, later)->name, "replica r2");
-  later[2].hello.released = true;
-  EXPECT_EQ(LivingOwner(members_, later), nullptr);
-  EXPECT_FALSE(NobodyToWatch(members_));
-  for (MemberLook& each : members_) each.hello.released = true;
-  EXPECT_TRUE(NobodyToWatch(members_));
-}
-
-// --- pairing
-
-class PairingTest : public testing::Test {
- protected:
-  Status Check(size_t files) {
-    return CheckPairing(request_, words_, *ParseUuid(kGroup), binding_, files);
-  }
-  TakeRequest request_{"/db", true, {}};
-  Binding binding_{*ParseUuid(kOther), "/old"};
-  StoreOptions words_;
-};
-
-TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_OK(Check(0)); }
-
-TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
-  EXPECT_THAT(Check(5),
-              StatusIs(Code::kInvalidArgument, HasSubstr("restore=true and rebind=true")));
-  // `restore` fills a directory, but does not take the group from another one.
-  words_.restore = true;
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Check(5).message(), testing::AllOf(HasSubstr("/old"), HasSubstr("rebind=true")));
-  words_.rebind = true;
-  EXPECT_OK(Check(5));
-  words_.restore = false;
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-}
-
-// A mistaken rebinding is undone by `rebind` in the former directory.
-TEST_F(PairingTest, TheFormerDirectoryComesBackWithAWord) {
-  request_.directory_empty = false;
-  request_.pairing = {kGroup, kGroup};
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument, HasSubstr("rebind=true")));
-  words_.rebind = true;
-  EXPECT_OK(Check(5));
-  request_.pairing = {kOther, kGroup};
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-}
-
-TEST_F(PairingTest, KnownPairIsAcceptedWhateverIsLeftOfTheDirectory) {
-  request_.pairing = {kGroup, kOther};
-  EXPECT_OK(Check(5));
-  request_.directory_empty = false;
-  EXPECT_OK(Check(5));
-  EXPECT_OK(Check(0));
-}
-
-TEST_F(PairingTest, ForeignPairsAreRefused) {
-  words_.restore = true;
-  request_.pairing = {kOther, kOther};
-  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-  request_.pairing = {kGroup, kGroup};
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-}
-
-TEST_F(PairingTest, DatabaseFromOutsideIsRefused) {
-  request_.directory_empty = false;
-  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
-  words_.restore = true;
-  EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument));
-}
-
-TEST_F(PairingTest, AnEmptyGroupAdoptsADatabaseFromOutside) {
-  request_.directory_empty = false;
-  EXPECT_THAT(Check(0).message(), HasSubstr("hyperloopctl adopt"));
-  words_.adopt = true;
-  EXPECT_OK(Check(0));
-  EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument, HasSubstr("hyperloopctl reset")));
-  request_.pairing = {kOther, kOther};
-  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-#include "primary/standing.h"
+#include "membership/judgement.h"
 
 #include <algorithm>
 
-#include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
-#include "layout/replica_lists.h"
+#include "membership/standing.h"
 
 namespace hyperloop {
 namespace {
@@ -53,22 +52,6 @@ bool MostAreOwn(const Configuration& own,
 }
 
 }  // namespace
-
-bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
-  return std::ranges::equal(hello.sealed_owner, digest);
-}
-
-bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named) {
-  if (hello.installed_epoch == 0) return false;
-  const bool same = hello.branch_epoch == own.branch.epoch &&
-                    std::ranges::equal(hello.branch_owner, BranchOwner(own.branch));
-  const uint64_t began = own.branch.epoch;
-  return !same && !(named && hello.branch_epoch < began && hello.installed_epoch < began);
-}
-
-bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
-  return hello.served_epoch > own.epoch && !std::ranges::equal(hello.served_owner, own.owner);
-}
 
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
@@ -129,10 +112,7 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
   if (now.device != "ready") return Unavailable(Text(name, ": ", now.device));
   // The replica's place counts, and not its node: what the node holds is overwritten, and it has no
   // vote until then.
-  const bool member = std::any_of(own.replicas.begin(), own.replicas.end(), [&](const auto& each) {
-    return FormatUuid(each.node) == now.node_id;
-  });
-  if (member || (now.installed_epoch != 0 && now.group != FormatUuid(group))) {
+  if (Counts(own, now.node_id) || (now.installed_epoch != 0 && now.group != FormatUuid(group))) {
     return InvalidArgument(Text(name, " is node ", now.node_id, " of group ", now.group,
                                 ", and not the one that was left out; start it with its own pool, "
                                 "or with a fresh one"));
@@ -168,16 +148,16 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
                      const control::HelloReplyT& now) {
   const std::string name = NameOf(replica);
   const std::vector<Configuration::Replica> all = own.All();
-  if (replica.address.size() >= kConfigurationAddress) {
+  if (replica.address.size() > kMaxReplicaAddress) {
     return InvalidArgument(
-        Text("address ", replica.address, " has more than ", kConfigurationAddress - 1, " bytes"));
+        Text("address ", replica.address, " has more than ", kMaxReplicaAddress, " bytes"));
   }
   if (!own.absent.empty()) {
     return Unavailable(Text("the group's replicas change only while all of them are there: ",
                             own.absent.front().address, " is not"));
   }
-  if (all.size() >= kMaxGroupSize)
-    return InvalidArgument(Text("a group has at most ", kMaxGroupSize, " replicas"));
+  if (all.size() >= kMaxConfigurationReplicas)
+    return InvalidArgument(Text("a group has at most ", kMaxConfigurationReplicas, " replicas"));
   for (const Configuration::Replica& each : all) {
     if (FormatUuid(each.node) != now.node_id) continue;
     return InvalidArgument(Text(name, " is node ", now.node_id, ", which the group has at ",
@@ -188,6 +168,40 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
                                 FormatUuid(group), "; start it with a fresh pool"));
   }
   return CheckJoiner(own, group, region_size, replica, before, now);
+}
+
+void LeaveOut(const Judgement& judgement, Configuration* next) {
+  std::vector<Configuration::Replica> stay;
+  for (size_t i = 0; i < next->replicas.size(); ++i) {
+    const bool leaves = std::ranges::count(judgement.missing, i) != 0;
+    (leaves ? next->absent : stay).push_back(next->replicas[i]);
+  }
+  next->replicas = std::move(stay);
+}
+
+Status TakeIn(const Configuration& own, const Uuid& group, uint64_t region_size,
+              const std::string& address, const control::HelloReplyT& hello,
+              const std::vector<std::string>& chain, Configuration* next, uint64_t* epoch) {
+  const auto absent = std::ranges::find(next->absent, address, &Configuration::Replica::address);
+  if (absent == next->absent.end()) return {};
+  HL_RETURN_IF_ERROR(CheckJoiner(own, group, region_size, *absent, hello, hello));
+  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
+  next->absent.erase(absent);
+  next->replicas.push_back({node, address});
+  std::ranges::sort(next->replicas, {}, [&](const Configuration::Replica& each) {
+    return std::ranges::find(chain, each.address) - chain.begin();
+  });
+  *epoch = std::max(*epoch, hello.sealed_epoch + 1);
+  return {};
+}
+
+Status Announce(const Uuid& group, uint64_t region_size, const std::string& address,
+                const control::HelloReplyT& hello, Configuration* next) {
+  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
+  const Configuration::Replica replica{node, address};
+  HL_RETURN_IF_ERROR(CheckNewcomer(*next, group, region_size, replica, hello, hello));
+  next->absent.push_back(replica);
+  return {};
 }
 
 Status CheckLeaver(const Configuration& own, const std::string& address) {

@@ -1,6 +1,6 @@
-#include "primary/strangers.h"
+#include "membership/strangers.h"
 
-#include "primary/take_plan_fixture.h"
+#include "membership/take_plan_fixture.h"
 
 namespace hyperloop {
 namespace {

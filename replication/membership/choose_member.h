@@ -29,6 +29,9 @@ struct MemberContent {
   bool joins = false;   // it is not of the recorded configuration
   bool settled = true;  // nobody wrote meanwhile
 };
+// Whether the member's log may become the group's, where those of `epoch` may.
+bool MayBeChosen(const MemberContent& member, uint64_t epoch);
+
 struct Choice {
   size_t index = 0;
   uint64_t known_acked = 0;  // its log must reach at least this far
@@ -56,6 +59,17 @@ SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> memb
 // For each member whether its log is damaged, or has records that the chosen one's lacks. The
 // member may have executed such records, and only its own log says so.
 std::vector<bool> CutLogs(const Choice& choice, std::span<const MemberContent> members);
+
+// The same, where the new log is one that ends at `last_seq`.
+std::vector<bool> CutLogs(uint64_t last_seq, std::span<const MemberContent> members);
+
+// The end of the members' best log, or of their longest one if none will do (ChooseMember).
+struct LogsEnd {
+  bool will_do = false;
+  uint64_t last_seq = 0;
+  friend bool operator==(const LogsEnd&, const LogsEnd&) = default;
+};
+LogsEnd EndOf(const Result<Choice>& best, std::span<const MemberContent> members);
 
 // Returns one line for each damage of each member.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);

@@ -14,8 +14,6 @@ using Uuid = std::array<uint8_t, 16>;
 
 inline constexpr Uuid kNilUuid{};
 
-// Version 4, from the kernel's random source.
-Uuid RandomUuid();
 // "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", lower case.
 std::string FormatUuid(const Uuid& uuid);
 // Accepts exactly that form, in either case. kInvalidArgument: another form.

@@ -1,11 +1,11 @@
 // What a primary whose group stopped answering makes of the members' answers, and which replicas it
 // takes in again.
-#include "primary/standing.h"
+#include "membership/judgement.h"
 
 #include <algorithm>
 
-#include "layout/replica_lists.h"
-#include "primary/take_plan_fixture.h"
+#include "membership/replica_lists.h"
+#include "membership/take_plan_fixture.h"
 
 namespace hyperloop {
 namespace {
@@ -95,49 +95,6 @@ TEST_F(StandingTest, ARivalThatMayLiveComesBeforeAMissingReplica) {
   EXPECT_EQ(Judge(2).standing, Standing::kFenced);
 }
 
-TEST(NextFailure, StopsWritesWhereTooFewWouldBeLeft) {
-  const FailureRules rules{true, 0};
-  EXPECT_EQ(NextFailure({3, 0, 0, 3, false}, rules), "");
-  EXPECT_THAT(NextFailure({3, 0, 0, 3, false}, {}), HasSubstr("on_replica_failure=block"));
-  EXPECT_THAT(NextFailure({3, 0, 0, 3, false}, {true, 3}), HasSubstr("3 are needed"));
-  EXPECT_THAT(NextFailure({2, 0, 0, 2, false}, rules), HasSubstr("2 of 2 replicas"));
-  EXPECT_THAT(NextFailure({2, 1, 0, 2, false}, rules), HasSubstr("2 of 3 replicas"));
-  EXPECT_THAT(NextFailure({3, 0, 1, 2, false}, rules), HasSubstr("2 of 3 replicas"));
-  EXPECT_EQ(NextFailure({4, 1, 0, 4, false}, rules), "");
-  EXPECT_EQ(NextFailure({5, 0, 1, 4, false}, rules), "");
-  EXPECT_THAT(NextFailure({5, 0, 2, 3, false}, rules), HasSubstr("3 are needed"));
-  EXPECT_NE(NextFailure({1, 0, 0, 1, false}, rules), "");
-}
-
-// After it, flushes would wait for a replica that is being filled.
-TEST(NextFailure, StopsWritesWhereFewerThanHalfWouldHoldTheFiles) {
-  const FailureRules rules{true, 0};
-  EXPECT_THAT(NextFailure({3, 0, 0, 2, true}, rules), HasSubstr("2 of 3 replicas hold"));
-  EXPECT_EQ(NextFailure({5, 0, 0, 4, true}, rules), "");
-  EXPECT_NE(NextFailure({5, 0, 0, 3, true}, rules), "");
-  EXPECT_EQ(NextFailure({4, 0, 0, 3, true}, rules), "") << "two of four are half";
-  EXPECT_NE(NextFailure({4, 0, 0, 2, true}, rules), "");
-}
-
-TEST(LeastReplicas, IsNeverLessThanAMajority) {
-  Configuration three;
-  three.replicas.resize(3);
-  EXPECT_EQ(LeastReplicas(three, {}), SIZE_MAX);
-  EXPECT_EQ(LeastReplicas(three, {true, 0}), 2u);
-  EXPECT_EQ(LeastReplicas(three, {true, 1}), 2u);
-  EXPECT_EQ(LeastReplicas(three, {true, 3}), 3u);
-  three.replicas.resize(2);
-  three.absent.resize(1);
-  EXPECT_EQ(LeastReplicas(three, {true, 0}), 2u) << "two cannot shrink";
-  EXPECT_EQ(LeastReplicas(three, {true, 1}), 2u);
-  Configuration five;
-  five.replicas.resize(3);
-  five.absent.resize(2);
-  EXPECT_EQ(LeastReplicas(five, {true, 0}), 3u);
-  EXPECT_EQ(LeastReplicas(five, {true, 2}), 3u) << "any two sets share a replica";
-  EXPECT_EQ(LeastReplicas(five, {true, 4}), 4u);
-}
-
 // --- taking in again
 
 class JoinerTest : public testing::Test {
@@ -221,7 +178,7 @@ TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
   own_.replicas = {{*ParseUuid(kOther), "r0"}};
   EXPECT_OK(check());
   // It is refused before anything is sealed: no configuration could name it.
-  const std::string long_address(kConfigurationAddress, 'r');
+  const std::string long_address(kMaxReplicaAddress + 1, 'r');
   EXPECT_THAT(
       CheckNewcomer(own_, *ParseUuid(kGroup), 1 << 20, {kNilUuid, long_address}, before_, now_),
       StatusIs(Code::kInvalidArgument, HasSubstr("more than 79 bytes")));
@@ -235,7 +192,7 @@ TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
   own_.absent.clear();
   own_.replicas.push_back({*ParseUuid(now_.node_id), "r3"});
   EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at r3")));
-  own_.replicas.assign(kMaxGroupSize, {*ParseUuid(kOther), "r0"});
+  own_.replicas.assign(kMaxConfigurationReplicas, {*ParseUuid(kOther), "r0"});
   EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at most 8")));
 }
 

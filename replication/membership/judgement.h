@@ -1,5 +1,5 @@
-// What a primary that serves may do with its group, as pure functions over the replicas' answers:
-// go on, take replicas in, let one leave. Each refusal names the replica and the remedy.
+// Judgement: what a primary that serves may do with its group, as pure functions over the replicas'
+// answers: go on, take replicas in, let one leave. Each refusal names the replica and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,9 @@
 
 #include "control/messages.h"
 #include "hyperloop/core/status.h"
-#include "layout/region_layout.h"
+#include "membership/configuration.h"
 
 namespace hyperloop {
-
-// All takings of a group's life are fewer. One Seal takes a replica beyond what another one may
-// claim.
-inline constexpr uint64_t kMostAhead = control::kMaxEpochStep / 2;
-
-// Whether the replica's sealed owner is the one whose id has this digest.
-bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
-
-// Whether the node's content may be of another branch than `own`. `named`: it is one of `own`'s
-// replicas. A node of an older branch does not count as such if it is named and was sealed before
-// the branch of `own` began, but was not reached by an installation since: it has served nobody
-// meanwhile.
-bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named);
-
-// Whether another primary than that of `own` may have acknowledged a write at the replica since.
-bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own);
 
 // What a primary may do whose group stopped answering.
 enum class Standing {
@@ -72,6 +56,20 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
 Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t region_size,
                      const Configuration::Replica& replica, const control::HelloReplyT& before,
                      const control::HelloReplyT& now);
+
+// What a primary installs that brings its group back: `next` begins as its own configuration.
+//
+// Makes those absent that are missing.
+void LeaveOut(const Judgement& judgement, Configuration* next);
+// Makes the absent replica at `address` one that counts, and raises `epoch` beyond what it has
+// sealed. Nothing, if it is not absent. `chain`: the order of the addresses. Errors: CheckJoiner's.
+Status TakeIn(const Configuration& own, const Uuid& group, uint64_t region_size,
+              const std::string& address, const control::HelloReplyT& hello,
+              const std::vector<std::string>& chain, Configuration* next, uint64_t* epoch);
+// Makes a new replica an absent one, from where TakeIn takes it in: a change of the group's
+// replicas takes two steps (TakePlan::before_change). Errors: CheckNewcomer's.
+Status Announce(const Uuid& group, uint64_t region_size, const std::string& address,
+                const control::HelloReplyT& hello, Configuration* next);
 
 // Checks that a replica can leave `own` for good while it serves: it is the only one that is
 // absent. Those that decide stay the same then. kUnavailable: not now.

@@ -1,5 +1,5 @@
 // Which member's content a taking makes the group's, and who mends its damage.
-#include "primary/choose_member.h"
+#include "membership/choose_member.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
