@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "control/messages.h"
 #include "integration/region_model.h"
+#include "membership/replica_lists.h"
 #include "replica/node.h"
 #include "support/must.h"
 
@@ -27,19 +29,24 @@ class NoMedia final : public MediaWriter {
   Status Persist(const void*, size_t) override { return {}; }
 };
 
+// Who can use an access to memory, or queues.
+struct ModelUser {
+  Uuid owner{};
+  uint64_t epoch = 0;
+  friend bool operator==(const ModelUser&, const ModelUser&) = default;
+};
+
 class NoService final : public NodeService {
  public:
   std::string state() const override { return "ready"; }
-  void End() override { connected = false; }
+  void End() override { memory = queues = std::nullopt; }
   Status PersistRegion() override { return {}; }
   Result<Access> Attach(const rnic::QpAddress&) override { return Access{}; }
   Result<MemberInfo> Prepare(const MemberOptions&) override { return MemberInfo{}; }
   Status TryWay(const std::string&, const std::string&) override { return {}; }
-  Status Connect(const PrimaryInfo&, std::span<const MemberInfo>) override {
-    connected = true;
-    return {};
-  }
-  bool connected = false;
+  Status Connect(const PrimaryInfo&, std::span<const MemberInfo>) override { return {}; }
+
+  std::optional<ModelUser> memory, queues;
 };
 
 // A replica: its node with its pool.
@@ -64,7 +71,51 @@ class ModelReplica {
   }
   control::HelloReplyT Hello() { return Must(Ask<control::HelloReplyT>(control::HelloRequestT{})); }
   const NodeState& state() const { return node_->state(); }
-  bool connected() const { return service_.connected; }
+  Result<control::SealReplyT> Seal(const ModelUser& user, const control::HelloReplyT& seen) {
+    auto request = From<control::SealRequestT>(user);
+    request.owner_name = "owner";
+    request.group = kGroup;
+    request.seen_sealed_epoch = seen.sealed_epoch;
+    request.seen_installed_epoch = seen.installed_epoch;
+    request.seen_served_epoch = seen.served_epoch;
+    HL_ASSIGN_OR_RETURN(control::SealReplyT reply, Ask<control::SealReplyT>(request));
+    flushed = region;
+    return reply;
+  }
+  Status Install(const ModelUser& user, const Configuration& configuration, bool lasting) {
+    auto request = From<control::InstallRequestT>(user);
+    ListReplicas(configuration.replicas, &request.nodes, &request.replicas);
+    ListReplicas(configuration.absent, &request.absent_nodes, &request.absent_replicas);
+    request.branch_epoch = configuration.branch.epoch;
+    request.branch_owner = BranchOwner(configuration.branch);
+    request.lasting = lasting;
+    return Ask<control::DoneT>(request).status();
+  }
+  // Gives access to the region, and queues that serve. Both last until the node ends them.
+  Status Attach(const ModelUser& user) {
+    auto request = From<control::AttachRequestT>(user);
+    request.gid.resize(sizeof(rnic::Gid));
+    HL_RETURN_IF_ERROR(Ask<control::AttachReplyT>(request).status());
+    service_.memory = user;
+    return {};
+  }
+  Status Connect(const ModelUser& user, size_t members) {
+    auto request = From<control::ConnectMemberRequestT>(user);
+    request.primary.resize(sizeof(PrimaryInfo));
+    request.chain.resize(members * sizeof(MemberInfo));
+    HL_RETURN_IF_ERROR(Ask<control::DoneT>(request).status());
+    service_.queues = user;
+    return {};
+  }
+  bool IsReachedBy(const ModelUser& user) const { return service_.memory == user; }
+  bool Serves(const ModelUser& user) const { return service_.queues == user; }
+  template <class Request>
+  static Request From(const ModelUser& user) {
+    Request request;
+    request.epoch = user.epoch;
+    request.owner_id = {user.owner.begin(), user.owner.end()};
+    return request;
+  }
   // The region's superblock, which is what an installation checks.
   void Format() {
     static const std::vector<std::byte>& formatted = *new std::vector<std::byte>([] {

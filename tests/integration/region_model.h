@@ -60,6 +60,7 @@ struct ModelRegion {
   const ModelRecord* head = nullptr;  // behind it the log begins
   std::array<const ModelRecord*, kCells> cells{};
   bool damaged = false;  // the log
+  bool unsound = false;  // bytes that were executed
 
   // The last record of the log.
   const ModelRecord* tail() const {
