@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "membership/replica_lists.h"
+#include "membership/standing.h"
 #include "membership/take_plan_fixture.h"
 
 namespace hyperloop {
@@ -167,7 +168,7 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
   now_.served_owner = now_.sealed_owner;
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("epoch 6")));
   now_.served_epoch = now_.installed_epoch = 3;
-  now_.sealed_epoch = 1 << 20;
+  now_.sealed_epoch = own_.epoch + kMostAhead + 1;
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("beyond")));
 }
 
