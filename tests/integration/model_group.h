@@ -168,6 +168,13 @@ class ModelGroup {
     }
     Send(&primary, records, may_fail);
   }
+  // Appends records that get to one member only.
+  void AppendAt(ModelPrimary& primary, ModelReplica& member, uint64_t count) {
+    for (; count > 0; --count)
+      primary.own.ring = records_.Add(primary.own.ring, primary.acked, {0}, nullptr);
+    member.region.ring = member.flushed.ring = primary.own.ring;
+    primary.broken = true;
+  }
   // Everything is executed.
   void Checkpoint(ModelPrimary& primary) {
     const ModelRecord* const last = primary.own.ring;

@@ -63,6 +63,17 @@ class ModelReplica {
     node_ =
         Must(Node::Create({"host", "ram"}, {region_.get(), kRegion}, store_, service_, nullptr));
   }
+  // An older copy of its pool takes the pool's place.
+  struct Copy {
+    std::vector<std::byte> page;
+    ModelRegion region;
+  };
+  Copy CopyPool() const { return {page_, region}; }
+  void PutBack(const Copy& copy) {
+    page_ = copy.page;
+    region = flushed = copy.region;
+    Restart();
+  }
   template <class Reply, class Request>
   Result<Reply> Ask(const Request& request) {
     const control::BodyUnion answer = node_->Handle(control::MakeBody(Request(request)));

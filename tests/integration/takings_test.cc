@@ -192,9 +192,28 @@ TEST_F(TakingsTest, APromotionByForceThatIsCutShortIsRepeated) {
     // What was given up is not of the group any more, once that is installed.
     if (!Serves(caller)) ExpectServes({All().wish, {Address(2)}, {Address(2)}});
     EXPECT_EQ(group_->wrong, "") << every_.Text();
-    // Those that were given up are of another history, and are not made equal.
+    // Those that were given up are of another history, and are not made equal, even if they are
+    // named.
     EXPECT_FALSE(Serves(All(kMajority))) << every_.Text();
+    const std::vector<std::string> list = {Address(0), Address(2)};
+    ModelTaking::Caller joining = All(kMajority, {Address(0), ""});
+    joining.list = list;
+    joining.reached = {list.begin(), list.end()};
+    EXPECT_FALSE(Serves(joining)) << every_.Text();
   } while (Sound() && every_.Next());
+}
+
+// It has a longer log, of an epoch that the others have left behind.
+TEST_F(TakingsTest, AnOldCopyOfAPoolIsNotTheGroups) {
+  Make(3);
+  group_->AppendAt(Primary(), *group_->replicas[0], 8);
+  const ModelReplica::Copy copy = group_->replicas[0]->CopyPool();
+  ExpectServes(AllBut(0, kMajority));
+  group_->Append(Primary(), 1, false);
+  ExpectServes(All());
+  group_->Append(Primary(), 1, false);
+  group_->replicas[0]->PutBack(copy);
+  ExpectServes(All());
 }
 
 // Two callers take the group at the same time, and whoever serves writes a record.
