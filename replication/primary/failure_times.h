@@ -21,8 +21,9 @@ struct FailureTimes {
 
 // With `block` nobody is left out, so a cut is waited for as long as an operation is. With
 // `continue` writes go on at the latest after `absence`, once more `answer`, and what bringing the
-// group back takes. With the default ack_timeout that is less than 3 s. A member that answers is left out only if it failed in an attempt to bring the group back,
-// however late that began. Whoever was only slow is taken in again.
+// group back takes. With the default ack_timeout that is less than 3 s. A member that answers is
+// left out only if it failed in an attempt to bring the group back, however late that began.
+// Whoever was only slow is taken in again.
 inline FailureTimes FailureTimesOf(const StoreOptions& options) {
   const auto all = options.ack_timeout;
   constexpr std::chrono::milliseconds kLeast{1}, kLeastAnswer{200}, kMostAnswer{1000};

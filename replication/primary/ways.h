@@ -18,9 +18,10 @@ struct Answered {
 };
 
 // Asks `joiner` to connect to `host`, the primary's, which `device` belongs to, and `members` and
-// `joiner` to connect to each other. An empty `host` offers no services, and is not tried. `members`: those whose RNICs exchange operations with the
-// joiner's. A replica of a release that tries no ways is not asked. kUnavailable: one cannot be
-// reached; the message names both. Waits for the answers, which may take seconds for each.
+// `joiner` to connect to each other. An empty `host` offers no services, and is not tried.
+// `members`: those whose RNICs exchange operations with the joiner's. A replica of a release that
+// tries no ways is not asked. kUnavailable: one cannot be reached; the message names both. Waits
+// for the answers, which may take seconds for each.
 Status TryWays(rnic::Device& device, const std::string& host, const control::Trust& trust,
                const Answered& joiner, std::span<const Answered> members);
 

@@ -8,10 +8,10 @@
 // that was installed as lasting. A restart forgets which one that was; what is installed then
 // counts as served.
 //
-// A Seal names the state that its sender saw, and is granted in no other state. It
-// raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
-// group will ever need. Only the digest of an owner's id is kept. Every request except Hello,
-// Examine, Seal, Propose and TryWay must come from the sealed owner. A refused request changes nothing.
+// A Seal names the state that its sender saw, and is granted in no other state. It raises the
+// sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a group will
+// ever need. Only the digest of an owner's id is kept. Every request except Hello, Examine, Seal,
+// Propose and TryWay must come from the sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>

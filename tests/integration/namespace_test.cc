@@ -164,7 +164,8 @@ class Machines {
   void SetCable(int i, bool plugged) {
     ASSERT_EQ(Run("ip -n " + hub_ + " link set " + Cable(i) + (plugged ? " up" : " down")), 0);
   }
-  // Nothing that one of these two sends arrives at the other one from now on. Both reach all others.
+  // Nothing that one of these two sends arrives at the other one from now on. Both reach all
+  // others.
   void CutBetween(int i, int other) {
     for (const auto& [from, to] : {std::pair(i, other), std::pair(other, i)})
       ASSERT_EQ(Run("ip -n " + Name(from) + " neigh replace " + Address(to) +
