@@ -433,7 +433,8 @@ constexpr Option kOptions[] = {
      SetTime<&S::space_timeout>,
      GetTime<&S::space_timeout>},
     {{"connect_timeout", "milliseconds", "5s", "1ms to 3600s",
-      "Longest wait for a replica's control endpoint to answer. With on_replica_failure=continue an "
+      "Longest wait for a replica's control endpoint to answer. With on_replica_failure=continue "
+      "an "
       "opening waits a tenth of it for the others once a majority has answered."},
      SetTime<&S::connect_timeout>,
      GetTime<&S::connect_timeout>},

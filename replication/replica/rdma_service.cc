@@ -24,8 +24,7 @@ Status TryToConnect(const DeviceOpener& open, const std::string& host, const std
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<rnic::Device> device, open());
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<RemoteAccess> access,
                       RemoteAccess::Create(*device, kTimeout));
-  return device
-      ->ConnectService(host, service.empty() ? kInspectService : service, access->qp())
+  return device->ConnectService(host, service.empty() ? kInspectService : service, access->qp())
       .status();
 }
 
