@@ -400,7 +400,7 @@ class Session {
   PhaseTimes times_;            // of the taking
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
   std::optional<LogsEnd> stands_in_for_;
-  // Replicas that failed in earlier attempts of the taking, by address, and why.
+  // Replicas that failed or were refused in earlier attempts of the taking, by address, and why.
   std::map<std::string, std::string> failed_in_taking_;
   // What was read of the best member before it was sealed, redone, until the taking has used it.
   std::optional<RegionImage> seen_;

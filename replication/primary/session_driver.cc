@@ -99,7 +99,8 @@ class Session::TakingDriver {
     return event;
   }
 
-  // Those that failed in earlier attempts of this taking.
+  // Those that failed in earlier attempts of this taking, or were refused: who shows that a replica
+  // must not be trusted may be the one that failed.
   void LeaveOutFailed(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) const {
     std::erase_if(*looks, [&](const MemberLook& look) {
       const auto failed = s_.failed_in_taking_.find(look.address);
@@ -133,6 +134,10 @@ class Session::TakingDriver {
     taking::Judged event;
     event.status = s_.JudgeBeforeSealing(request_, plan(), taking_.draft().looks, &event.refused);
     event.stands_in_for = s_.stands_in_for_;
+    if (event.refused.has_value() && s_.Rules().bears_missing()) {
+      const MemberLook& look = taking_.draft().looks[*event.refused];
+      s_.failed_in_taking_.emplace(look.address, event.status.message());
+    }
     return event;
   }
   Event CarryOut(const taking::Ask&) { return taking::Asked{s_.LookAtMembers()}; }
