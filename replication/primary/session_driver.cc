@@ -368,6 +368,8 @@ bool Session::LowerMedia(const std::string& name) {
 
 bool Session::NoteFailedInTaking(const Status& status) {
   if (!Rules().bears_missing() || !IsGroupError(status.code())) return false;
+  // The own pool may be the only one that has what was acknowledged. Whoever opens again decides.
+  if (stands_in_for_.has_value()) return false;
   bool noted = false;
   for (const ReplicaHandle* each : members_)
     if (each->suspect() || each->silent())
