@@ -216,7 +216,7 @@ TEST_F(SessionRecoverTest, AReplicaThatSomeoneInTheChainCannotReachIsNotRecorded
     no_way_to_ = to;
     no_way_from_ = from;
     return Eventually([&] {
-      Ask<control::DoneT>(0, propose);
+      Propose(propose);
       return log_->Has(AddressOf(2) + " is not added yet: " + other +
                        " cannot be reached by RDMA: replica " +
                        AddressOf(static_cast<size_t>(from)) + ": no such host");
