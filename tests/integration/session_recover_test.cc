@@ -233,7 +233,7 @@ TEST_F(SessionRecoverTest, AReplicaThatSomeoneInTheChainCannotReachIsNotRecorded
   EXPECT_OK(AppendDurably(*store, file_, "two"));
   no_way_from_ = -1;
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return Hello(0).installed_replicas.size() == 3 && Hello(0).absent_replicas.empty();
   }));
   EXPECT_OK(AppendDurably(*store, file_, "three"));
@@ -254,7 +254,7 @@ TEST_F(SessionRecoverTest, WaysThatADatapathDoesNotUseAreNotNeeded) {
   propose.group = Hello(0).group;
   propose.replica = AddressOf(2);
   EXPECT_TRUE(Eventually([&] {
-    Ask<control::DoneT>(0, propose);
+    Propose(propose);
     return Hello(0).installed_replicas.size() == 3 && Hello(0).absent_replicas.empty();
   }));
   EXPECT_GT(ways_tried_, 0) << "that to the primary";
