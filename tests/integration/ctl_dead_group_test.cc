@@ -43,6 +43,12 @@ class DeadGroupTest : public testing::Test {
       Serve();
       Put("000009.log", "first words, ");
       ASSERT_OK(AppendDurably(*store_, *store_->Lookup("000009.log"), kLast));
+      // A record that reaches nobody says in the primary's pool that the one before was
+      // acknowledged.
+      kill(rnicd_pid(), SIGSTOP);
+      ASSERT_TRUE(Eventually(
+          [&] { return ReadCluster(dir_)->processes[0].state == ProcessState::kStopped; }));
+      ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "never heard"));
       KillRnicd();  // before the primary's Close, which would empty the log
       store_.reset();
       for (uint32_t i = 0; i < replicas(); ++i) KillReplica(i);
