@@ -46,8 +46,10 @@ std::unique_ptr<Pool> Session::OwnLikeBest(const TakePlan& plan, uint64_t last_s
       JudgeOwnPool([&](std::span<const std::byte> region) -> Result<bool> {
         HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
         if (info.group != plan.group || region.size() != plan.region_size) return false;
-        HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(region, info, 0));
-        return log.tail.seq == last_seq && log.tail.epoch == plan.recorded.epoch;
+        // What is damaged here comes from the others.
+        const MemberCheck check = CheckMember(region, info);
+        return check.sound() && check.log.tail.seq == last_seq &&
+               check.log.tail.epoch == plan.recorded.epoch;
       });
   if (!own.ok() || *own == nullptr) return nullptr;
   const std::span<const std::byte> region = (*own)->region();

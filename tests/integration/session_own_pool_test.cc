@@ -296,6 +296,21 @@ TEST_F(SessionOwnPoolTest, APoolThatIsDamagedIsNamedAndNothingIsTaken) {
   ExpectTakenWith("one");
 }
 
+// The log says that nothing has to be read from the replicas, and the rest does not.
+TEST_F(SessionOwnPoolTest, WhatIsDamagedInThePoolAloneComesFromTheReplicas) {
+  auto store = Serving(Options());
+  ASSERT_NE(store, nullptr);
+  ASSERT_OK(AppendDurably(*store, file_, "kept by all"));
+  const std::string all = Content(*store);
+  ASSERT_OK(store->Close());
+  store.reset();
+  DamageOwn([](auto, const RegionInfo& info) { return info.geometry.EntryOffset(0); });
+  store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(Content(*store) == all);
+  ASSERT_OK(store->Close());
+}
+
 // A look at the directory says so beforehand, and a refusal of its own still counts.
 TEST_F(SessionOwnPoolTest, TheDirectoryIsJudgedByWhatThePoolHolds) {
   Lose(Options());
