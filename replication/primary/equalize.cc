@@ -150,7 +150,7 @@ Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own
   std::vector<std::vector<Range>> differing;
   for (size_t i = 0; i < replicas.size(); ++i)
     differing.push_back(ResyncOrder(Differing(sums.back(), sums[i], in_use), info, log));
-  // One after the other: a cut leaves at most one replica with a part of what it is made equal to.
+  // One step after the other, so that a cut ends within one step of one replica.
   for (const auto& [part, i] : PushOrder(cut)) {
     HL_RETURN_IF_ERROR(PushRanges(*replicas[i], own, differing[i], part, info.geometry)
                            .WithContext(Text("equalising ", replicas[i]->name())));
