@@ -23,6 +23,7 @@
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
 #include "support/eventually.h"
+#include "support/free_address.h"
 #include "support/hooked_device.h"
 #include "support/log_lines.h"
 #include "support/ranges_in_use.h"
@@ -54,7 +55,8 @@ class SessionFixture : public testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  // On its pool, with the keys of keys_; `port`: where to listen, 0: at any free one.
+  // On its pool, with the keys of keys_; `port`: where to listen, 0: at a free one, which stays free
+  // while the replica is stopped.
   std::unique_ptr<EmbeddedReplica> StartReplica(int i, uint16_t port = 0) {
     const std::string name = "r" + std::to_string(i);
     auto replica = EmbeddedReplica::Start(
@@ -86,7 +88,7 @@ class SessionFixture : public testing::Test {
                }
                return Pass(request.type);
              },
-         .port = port,
+         .port = port != 0 ? port : FreePort(),
          .files = keep_files_ ? folder_ + "/" + name + ".files" : "",
          .keys = keys_});
     EXPECT_OK(replica);

@@ -1,4 +1,4 @@
-// FreeAddress: where a program of a test can listen.
+// FreePort, FreeAddress: where a test, or a program of one, can listen.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,7 +17,7 @@ namespace hyperloop::test {
 // A port of the loopback device at which nobody listens, at any address. It is below those that the
 // kernel gives to connections, so none takes it before it is used, or between two uses. No call
 // returns what another one has returned.
-inline std::string FreeAddress() {
+inline uint16_t FreePort() {
   static std::mutex mutex;
   static std::set<int> returned;
   const std::lock_guard lock(mutex);
@@ -38,8 +38,11 @@ inline std::string FreeAddress() {
     close(fd);
     if (!free) continue;
     returned.insert(port);
-    return "127.0.0.1:" + std::to_string(port);
+    return static_cast<uint16_t>(port);
   }
 }
+
+// The same, as an address of the loopback device.
+inline std::string FreeAddress() { return "127.0.0.1:" + std::to_string(FreePort()); }
 
 }  // namespace hyperloop::test
