@@ -129,6 +129,13 @@ Ticket FanoutGroup::remote_acked() const {
   return least;
 }
 
+uint64_t FanoutGroup::CompletionsUntil(Ticket ticket) const {
+  uint64_t completions = 0;
+  for (uint32_t i = 0; i < group_size(); ++i)
+    completions += ticket - std::min(ticket, replicas_[i].done);
+  return completions;
+}
+
 void FanoutGroup::ReadResult(Ticket ticket, OperationResult* result) const {
   for (uint32_t i = 0; i < group_size(); ++i) result->original[i] = original(ticket, i);
 }

@@ -36,6 +36,7 @@ class FanoutGroup final : public GroupBase {
   Status PostTo(uint32_t replica, uint64_t m, const Operation& operation);
   void OnCompletion(const rnic::Completion& completion) override;
   Ticket remote_acked() const override;
+  uint64_t CompletionsUntil(Ticket ticket) const override;
   void ReadResult(Ticket ticket, OperationResult* result) const override;
   std::string QueueName(uint32_t qpn) const override;
   std::string Answers() const override;

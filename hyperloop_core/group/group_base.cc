@@ -249,7 +249,7 @@ Status GroupBase::SleepFor(Ticket ticket) {
     Drain();
     if (acknowledged_ >= ticket) return Status::Ok();
     CheckWaiting(ticket);
-    if (Status asked = cq_->RequestNotify(/*solicited_only=*/false); !asked.ok()) {
+    if (Status asked = RequestNotifyOf(ticket); !asked.ok()) {
       Break(std::move(asked));
       continue;
     }
@@ -258,6 +258,13 @@ Status GroupBase::SleepFor(Ticket ticket) {
     Drain();
     if (acknowledged_ == before && broken_.ok()) SleepUntilEvent();
   }
+}
+
+// An event that comes before `ticket` is done wakes this thread for nothing.
+Status GroupBase::RequestNotifyOf(Ticket ticket) {
+  constexpr uint64_t kMost = 1u << 16;  // of CompletionQueue::RequestNotifyAfter
+  const uint64_t completions = remote_acked() < ticket ? CompletionsUntil(ticket) : 1;
+  return cq_->RequestNotifyAfter(static_cast<uint32_t>(std::min(completions, kMost)));
 }
 
 void GroupBase::SleepUntilEvent() {

@@ -63,6 +63,9 @@ class GroupBase : public Group {
   virtual void OnCompletionsDone() {}
   // All replicas have acknowledged up to and including this ticket.
   virtual Ticket remote_acked() const = 0;
+  // How many more completions come, at least, before remote_acked() reaches `ticket`, which it has
+  // not: 1 or more.
+  virtual uint64_t CompletionsUntil(Ticket) const { return 1; }
   virtual void Acknowledged(Ticket) {}
   virtual void ReadResult(Ticket ticket, OperationResult* result) const = 0;
   virtual std::string QueueName(uint32_t qpn) const = 0;
@@ -113,6 +116,7 @@ class GroupBase : public Group {
   Status PollFor(Ticket ticket, std::chrono::nanoseconds time);
   Status SleepFor(Ticket ticket);
   // Sleeps until a completion may have come, for a bounded time.
+  Status RequestNotifyOf(Ticket ticket);
   void SleepUntilEvent();
   // What a waiting loop checks now and then: the device, GroupOptions::watch and ack_timeout. Each
   // may break the group. `waits_for` is for the error text.

@@ -178,9 +178,9 @@ static_assert(std::is_trivially_copyable_v<Command> && sizeof(Command) == 648);
 static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
 
 // The UAR page: device memory that the client maps. The client stores the register, then sets its
-// summary bit with a seq_cst fetch_or, then loads `engine_sleeping`. If that is set, it writes to
-// the event descriptor that came with the page. The engine's side is Doorbells::Collect and
-// EngineLoop::Sleep.
+// summary bit with a seq_cst fetch_or, then loads `engine_sleeping`. If that is set, it clears it and
+// writes to the event descriptor that came with the page. The engine's side is Doorbells::Collect
+// and EngineLoop::Sleep.
 struct UarHeader {
   alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung
   alignas(64) uint32_t engine_sleeping;
@@ -195,12 +195,16 @@ struct UarPage {
   // that a rung register is never 0.
   alignas(64) uint64_t registers[kMaxQpsPerContext];
 };
-// Arms a completion queue whose first `consumed` CQEs (24 bits count) the client has polled: the
-// next CQE behind them makes the channel readable, once. A CQE that is there already counts too, so
-// none is missed between the client's last poll and the engine's reading of the register.
+// Arms a completion queue whose first `consumed` CQEs (24 bits count) the client has polled: CQE
+// number `completions` behind them, or an earlier one that is solicited or an error, makes the
+// channel readable, once. A CQE that is there already counts too, so none is missed between the
+// client's last poll and the engine's reading of the register.
 inline constexpr uint64_t kArmSolicited = 1u << 24;  // only a solicited or an error CQE
-constexpr uint64_t ArmValue(uint64_t consumed, bool solicited_only) {
-  return (consumed & 0xffffff) | (solicited_only ? kArmSolicited : 0);
+inline constexpr unsigned kArmMoreShift = 25;        // `completions` - 1, in 16 bits
+inline constexpr uint32_t kMostArmed = 1u << 16;     // the most `completions`
+constexpr uint64_t ArmValue(uint64_t consumed, bool solicited_only, uint32_t completions = 1) {
+  return (consumed & 0xffffff) | (solicited_only ? kArmSolicited : 0) |
+         uint64_t{completions - 1} << kArmMoreShift;
 }
 static_assert(sizeof(UarPage) <= 8192);
 inline constexpr uint64_t kUarBytes = 8192;

@@ -1,6 +1,7 @@
 #include <endian.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -92,11 +93,13 @@ Result<size_t> SoftCompletionQueue::Poll(std::span<rnic::Completion> out) {
   return count;
 }
 
-Status SoftCompletionQueue::RequestNotify(bool solicited_only) {
+Status SoftCompletionQueue::Arm(bool solicited_only, uint32_t completions) {
   if (!channel_) return NotSupported("this completion queue was created without events");
   if (!context_->Usable()) return context_->DeadStatus();
-  context_->RingUar(arm_index_,
-                    ArmValue(consumer_.load(std::memory_order_relaxed), solicited_only));
+  // An engine that sleeps has nothing to complete: what it has completed, the caller's next Poll
+  // finds.
+  context_->WriteUar(arm_index_, ArmValue(consumer_.load(std::memory_order_relaxed), solicited_only,
+                                          std::clamp(completions, 1u, kMostArmed)));
   return {};
 }
 

@@ -7,7 +7,7 @@
 //   4. a seq_cst fetch_or sets the register's summary bit, which releases all of the above to
 //      Doorbells::Collect;
 //   5. a seq_cst load reads engine_sleeping.
-// It makes a system call only if the engine sleeps.
+// It makes a system call only if the engine sleeps and no ring since it fell asleep has made one.
 #pragma once
 
 #include <sys/types.h>
@@ -106,17 +106,24 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // Rings `register_index` with a value of UarPage::registers. The engine's side is
   // Doorbells::Collect and EngineLoop::Sleep.
   void RingUar(uint32_t register_index, uint64_t value) {
+    WriteUar(register_index, value);
+    KickEngine();
+  }
+  // The same for an engine that may sleep on: it collects the value before it completes anything
+  // that it does not complete yet.
+  void WriteUar(uint32_t register_index, uint64_t value) {
     std::atomic_ref(uar_->registers[register_index])
         .store(value | uint64_t{1} << 63, std::memory_order_release);
     std::atomic_ref(uar_->header.summary[register_index / 64])
         .fetch_or(uint64_t{1} << (register_index % 64), std::memory_order_seq_cst);
-    KickEngine();
   }
   // Ends the engine's sleep, after a seq_cst store that gave it work. Pairs with EngineLoop::Sleep.
+  // The first of several calls during one sleep wakes it for all: whoever clears the mark writes to
+  // the descriptor, and the engine looks at all doorbells after it has set the mark again.
   void KickEngine() {
-    if (std::atomic_ref(uar_->header.engine_sleeping).load(std::memory_order_seq_cst) != 0)
-        [[unlikely]] {
-      WakeEngine();
+    std::atomic_ref sleeping(uar_->header.engine_sleeping);
+    if (sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
+      if (sleeping.exchange(0, std::memory_order_seq_cst) != 0) WakeEngine();
     }
   }
 

@@ -29,7 +29,8 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   // Steps per CQE: op_own (acquire), decode, find the queue pair (one or two loads), its id. Once
   // per call: the CQ's doorbell record, or, if nothing came, DeviceContext::Alive.
   Result<size_t> Poll(std::span<rnic::Completion> out) override;
-  Status RequestNotify(bool solicited_only) override;
+  Status RequestNotify(bool solicited_only) override { return Arm(solicited_only, 1); }
+  Status RequestNotifyAfter(uint32_t completions) override { return Arm(false, completions); }
   int event_fd() const override { return channel_.get(); }
   Result<uint32_t> TakeEvents() override;
 
@@ -40,6 +41,7 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   SoftCompletionQueue(std::shared_ptr<DeviceContext> context, std::unique_ptr<SharedMemory> memory,
                       uint32_t depth);
   const mlx5_cqe64* CqeAt(uint64_t position) const;
+  Status Arm(bool solicited_only, uint32_t completions);
 
   const std::shared_ptr<DeviceContext> context_;
   const std::unique_ptr<SharedMemory> memory_;  // ring, then doorbell record

@@ -86,12 +86,14 @@ void CompletionQueues::PostError(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe
 
 bool CompletionQueues::Arm(Cq& cq, uint64_t value) {
   const auto consumed = static_cast<uint32_t>(value & 0xffffff);
-  const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
+  const auto more = static_cast<uint32_t>(value >> kArmMoreShift) % kMostArmed;
   const bool solicited_only = (value & kArmSolicited) != 0;
   cq.armed = solicited_only ? Armed::kSolicited : Armed::kAny;
+  cq.armed_for = consumed + more;
   // No later CQE announces what came since the client's last poll, so it is announced now.
-  const bool missed = solicited_only ? cq.had_solicited && behind(cq.last_solicited)
-                                     : ((cq.producer - consumed) & 0xffffff) != 0;
+  const uint32_t unpolled = (cq.producer - consumed) & 0xffffff;
+  const bool missed = (!solicited_only && unpolled > more) ||
+                      (cq.had_urgent && ((cq.last_urgent - consumed) & 0xffffff) < unpolled);
   if (!missed && !cq.error) return false;
   Notify(cq);
   return true;

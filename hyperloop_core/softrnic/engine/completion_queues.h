@@ -53,11 +53,11 @@ class CompletionQueues {
  private:
   // `urgent`: solicited, or an error.
   void Produced(Cq& cq, bool urgent) {
-    if (urgent) cq.had_solicited = true, cq.last_solicited = cq.producer;
-    ++cq.producer;
+    if (urgent) cq.had_urgent = true, cq.last_urgent = cq.producer;
+    const uint32_t number = cq.producer++;
     if (cq.waiters != nullptr) WakeWaiters(cq);
     if (cq.armed != Armed::kNo) [[unlikely]]
-      if (urgent || cq.armed == Armed::kAny) {
+      if (urgent || (cq.armed == Armed::kAny && ((number - cq.armed_for) & 0x800000) == 0)) {
         turn_.AddSteps(kStepsPerEvent);
         Notify(cq);
       }

@@ -29,9 +29,10 @@ struct Channel {
     qp.Ring();
     RunAll(engine);
   }
-  void Arm(uint64_t consumed, bool solicited_only = false) {
+  void Arm(uint64_t consumed, bool solicited_only = false, uint32_t completions = 1) {
     __atomic_store_n(&client.uar()->registers[arm_index],
-                     1ull << 63 | ArmValue(consumed, solicited_only), __ATOMIC_RELEASE);
+                     1ull << 63 | ArmValue(consumed, solicited_only, completions),
+                     __ATOMIC_RELEASE);
     __atomic_fetch_or(&client.uar()->header.summary[arm_index / 64], 1ull << (arm_index % 64),
                       __ATOMIC_SEQ_CST);
     RunAll(engine);
@@ -70,6 +71,41 @@ TEST(EngineEvents, SolicitedOnlyCountsErrorsAndWhatWasMissed) {
   c.Arm(2, true);
   EXPECT_EQ(c.events, 2) << "the error was CQE number 2";
   c.Arm(3, true);
+  EXPECT_EQ(c.events, 2);
+}
+
+TEST(EngineEvents, OneEventTellsOfAllThatWereAskedFor) {
+  Channel c;
+  c.Complete();
+  c.Arm(1, false, 3);
+  c.Complete();
+  c.Complete();
+  EXPECT_EQ(c.events, 0);
+  c.Complete();
+  EXPECT_EQ(c.events, 1);
+  c.Complete();
+  EXPECT_EQ(c.events, 1) << "once";
+  c.Arm(2, false, 3);
+  EXPECT_EQ(c.events, 2) << "they had come before the engine saw the request";
+  c.Arm(2, false, 4);
+  EXPECT_EQ(c.events, 2);
+  c.Arm(5, false, kMostArmed);
+  EXPECT_EQ(c.events, 2);
+}
+
+TEST(EngineEvents, AnErrorTellsBeforeAllHaveCome) {
+  Channel c;
+  const auto fail = [&c] {
+    c.qp.Write(0, 0xdead, c.client.At(c.client.memory, 8));
+    c.qp.Ring();
+    RunAll(c.engine);
+  };
+  c.Arm(0, false, 3);
+  fail();
+  EXPECT_EQ(c.events, 1);
+  c.Arm(0, false, 3);
+  EXPECT_EQ(c.events, 2) << "the error had come before the engine saw the request";
+  c.Arm(1, false, 3);
   EXPECT_EQ(c.events, 2);
 }
 

@@ -136,8 +136,9 @@ struct Cq {
   bool ignore_overrun = false;
   bool error = false;
   Armed armed = Armed::kNo;
-  bool had_solicited = false;
-  uint32_t last_solicited = 0;  // number of the newest CQE that was solicited or an error
+  uint32_t armed_for = 0;  // kAny: number of the CQE that makes the event
+  bool had_urgent = false;
+  uint32_t last_urgent = 0;  // number of the newest CQE that was solicited or an error
   uint32_t cqn = 0;
   uint32_t arm_index = 0;        // register of the UAR page, if `notify`
   std::function<void()> notify;  // null: no completion channel

@@ -179,6 +179,13 @@ class CompletionQueue {
   // may. Of two requests before the event the wider may count. Same thread rule as Poll.
   // kNotSupported: without CqAttr::events. kUnavailable: the device is dead.
   virtual Status RequestNotify(bool solicited_only) = 0;
+  // The same for a caller that needs `completions` (1 to 65,536) more than Poll has returned. A
+  // device that can count them makes the event when so many have come, or earlier for an error or a
+  // solicited receive; another one makes it at the next completion.
+  virtual Status RequestNotifyAfter(uint32_t completions) {
+    static_cast<void>(completions);
+    return RequestNotify(/*solicited_only=*/false);
+  }
   // −1: none. Non-blocking, owned by the CQ, close on exec; to be waited on, never read. Readable
   // for good once the device is dead, where it can tell.
   virtual int event_fd() const = 0;
