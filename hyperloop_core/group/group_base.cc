@@ -236,11 +236,19 @@ void GroupBase::AdvanceAcknowledged() {
 Status GroupBase::WaitFor(Ticket ticket) {
   constexpr auto kForEver = std::chrono::nanoseconds::max();
   if (options_.wait == WaitMode::kPoll || options_.idle) return PollFor(ticket, kForEver);
-  if (options_.wait == WaitMode::kHybrid) {
+  if (options_.wait == WaitMode::kHybrid && PollingPays()) {
     HL_RETURN_IF_ERROR(PollFor(ticket, options_.poll_time));
-    if (acknowledged_ >= ticket) return Status::Ok();
+    const bool polled = acknowledged_ >= ticket;
+    vain_polls_ = polled ? 0 : vain_polls_ + 1;
+    if (polled) return Status::Ok();
   }
   return SleepFor(ticket);
+}
+
+// Not after a row of polls that all ended in a sleep; then a wait now and then tries again.
+bool GroupBase::PollingPays() {
+  constexpr uint32_t kManyInVain = 8, kTryAgain = 64;
+  return vain_polls_ < kManyInVain || ++waits_without_poll_ % kTryAgain == 0;
 }
 
 Status GroupBase::SleepFor(Ticket ticket) {

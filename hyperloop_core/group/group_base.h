@@ -115,8 +115,10 @@ class GroupBase : public Group {
   // OK after `time`, too.
   Status PollFor(Ticket ticket, std::chrono::nanoseconds time);
   Status SleepFor(Ticket ticket);
-  // Sleeps until a completion may have come, for a bounded time.
+  // Whether WaitMode::kHybrid polls this time.
+  bool PollingPays();
   Status RequestNotifyOf(Ticket ticket);
+  // Sleeps until a completion may have come, for a bounded time.
   void SleepUntilEvent();
   // What a waiting loop checks now and then: the device, GroupOptions::watch and ack_timeout. Each
   // may break the group. `waits_for` is for the error text.
@@ -130,6 +132,8 @@ class GroupBase : public Group {
   Ticket acknowledged_ = 0;  // the newest that all replicas acknowledged and this node copied
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
+  uint32_t vain_polls_ = 0;  // in a row, of WaitMode::kHybrid
+  uint32_t waits_without_poll_ = 0;
   // What one Poll brings. It is a member because a local array would be zeroed each time.
   std::array<rnic::Completion, 16> completions_;
   Ordering ordering_;

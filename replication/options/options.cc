@@ -311,9 +311,9 @@ constexpr Option kOptions[] = {
     {{"wait", "one of auto|poll|hybrid|event", "auto", "auto, poll, hybrid, event",
       "How the primary waits for acknowledgements: poll looks for them without end, which is "
       "fastest; event sleeps until its RNIC wakes it, which costs some tens of microseconds and "
-      "saves the processor; hybrid polls for poll_us and then sleeps; auto, hybrid where the "
-      "primary may use fewer than four processors or has another RNIC than a replica, and poll "
-      "otherwise."},
+      "saves the processor; hybrid polls for poll_us and then sleeps, or sleeps at once while "
+      "acknowledgements take longer; auto, hybrid where the primary may use fewer than four "
+      "processors or has another RNIC than a replica, and poll otherwise."},
      SetWait,
      [](const S& o) { return std::string(o.wait ? WaitModeName(*o.wait) : "auto"); }},
     {{"poll_us", "integer", "50", "1 to 1000000",

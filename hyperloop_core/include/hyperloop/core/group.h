@@ -81,7 +81,8 @@ using Ticket = uint64_t;  // 1, 2, 3 … in submission order
 // How Submit, Wait and WaitAll wait: kPoll looks for completions without end; kEvent sleeps until
 // the RNIC signals one, which costs a wake-up (tens of microseconds) and saves the processor;
 // kHybrid polls for GroupOptions::poll_time and then sleeps, so that only what takes longer pays
-// the wake-up, and an outage takes no processor.
+// the wake-up, and an outage takes no processor. Where operations take longer one after another, it
+// sleeps at once, and polls now and then to see whether that pays again.
 enum class WaitMode : uint8_t { kPoll, kEvent, kHybrid };
 std::string_view WaitModeName(WaitMode wait);  // poll, event, hybrid
 
