@@ -151,7 +151,8 @@ struct Opened {
 };
 // Seals `epoch` at each member, at the first one before all others, for the owner with this id: so
 // one of two that take the group gets it, and not each a part. Each member must be as it was when
-// it was asked first. From now on the members are shown that the owner lives.
+// it was asked first; a rival may have sealed those behind the first one meanwhile. From now on the
+// members are shown that the owner lives.
 struct Seal {
   static constexpr std::string_view kName = "Seal";
   uint64_t epoch = 0;

@@ -188,10 +188,25 @@ class Session::TakingDriver {
     };
     HL_RETURN_IF_ERROR(take(0, seal(0)));
     std::vector<Result<control::SealReplyT>> others =
-        AtOnce(s_.members_.size() - 1, [&](size_t i) { return seal(i + 1); });
+        AtOnce(s_.members_.size() - 1, [&](size_t i) {
+          Result<control::SealReplyT> reply = seal(i + 1);
+          return reply.status().code() == Code::kBusy ? SealBehindRival(i + 1, std::move(reply))
+                                                      : std::move(reply);
+        });
     for (size_t i = 1; i < s_.members_.size(); ++i)
       HL_RETURN_IF_ERROR(take(i, std::move(others[i - 1])));
     return sealed;
+  }
+  // The first member is sealed for this owner, so a rival that had sealed that one, and was still
+  // sealing the others when they were asked, installs nothing any more. If both gave way, nobody
+  // would have the group. `refused`: what the member has answered.
+  Result<control::SealReplyT> SealBehindRival(size_t i, Result<control::SealReplyT> refused) {
+    const control::HelloReplyT& before = taking_.draft().looks[i].hello;
+    const Result<control::HelloReplyT> now = s_.members_[i]->Hello();
+    if (!now.ok() || now->sealed_epoch >= s_.own_.epoch ||
+        now->installed_epoch != before.installed_epoch || now->served_epoch != before.served_epoch)
+      return refused;
+    return s_.Seal(*s_.members_[i], *now, plan().group);
   }
   Event CarryOut(const taking::Attach&) {
     const Status status = s_.AttachAll();

@@ -55,8 +55,8 @@ class SessionFixture : public testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  // On its pool, with the keys of keys_; `port`: where to listen, 0: at a free one, which stays free
-  // while the replica is stopped.
+  // On its pool, with the keys of keys_; `port`: where to listen, 0: at a free one, which no
+  // connection is given while the replica is stopped.
   std::unique_ptr<EmbeddedReplica> StartReplica(int i, uint16_t port = 0) {
     const std::string name = "r" + std::to_string(i);
     auto replica = EmbeddedReplica::Start(

@@ -76,6 +76,54 @@ TEST_F(SessionRecoverTest, ATakingShowsThatItLivesWhileItSeals) {
   EXPECT_OK(store->Close());
 }
 
+// A rival had sealed the first replica when this one looked, and seals the others before this one
+// does. It lost the first one, so it cannot have the group.
+TEST_F(SessionRecoverTest, OfTwoThatTakeTheGroupTheOneThatSealedTheFirstReplicaLastGetsIt) {
+  ASSERT_OK(Taken()->Close());
+  const auto rival_seals = [&](size_t i) { Ask<control::SealReplyT>(i, RivalSeal(Hello(i))); };
+  rival_seals(0);
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  TakeRequest request = Request();
+  bool sealed = false;  // it judges again later
+  request.judge = [&](const GroupFiles&) {
+    if (!std::exchange(sealed, true)) {
+      rival_seals(1);
+      rival_seals(2);
+    }
+    return Status();
+  };
+  TakeResult result;
+  ASSERT_OK(store->Take(request, &result));
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  EXPECT_OK(AppendDurably(*store, *file, "one"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// The rival was the last one to seal the first replica, or has installed its epoch.
+TEST_F(SessionRecoverTest, WhoLostTheFirstReplicaOrComesAfterAnInstallationIsRefused) {
+  ASSERT_OK(Taken()->Close());
+  for (const bool installs : {false, true}) {
+    SCOPED_TRACE(installs);
+    auto store = Opened();
+    ASSERT_NE(store, nullptr);
+    TakeRequest request = Request();
+    request.judge = [&](const GroupFiles&) {
+      if (!installs) {
+        Ask<control::SealReplyT>(0, RivalSeal(Hello(0)));
+        return Status();
+      }
+      auto rival = Taken(Options("rival"));
+      EXPECT_NE(rival, nullptr);
+      return rival == nullptr ? Internal("no rival") : rival->Close();
+    };
+    TakeResult result;
+    EXPECT_THAT(store->Take(request, &result), StatusIs(Code::kBusy));
+  }
+}
+
 // Taking a replica in interrupts the group, which comes back only if all members answer then.
 TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
   ASSERT_OK(Taken()->Close());
