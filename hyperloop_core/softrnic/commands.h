@@ -178,9 +178,9 @@ static_assert(std::is_trivially_copyable_v<Command> && sizeof(Command) == 648);
 static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
 
 // The UAR page: device memory that the client maps. The client stores the register, then sets its
-// summary bit with a seq_cst fetch_or, then loads `engine_sleeping`. If that is set, it clears it and
-// writes to the event descriptor that came with the page. The engine's side is Doorbells::Collect
-// and EngineLoop::Sleep.
+// summary bit with a seq_cst fetch_or, then loads `engine_sleeping`. If that is set, it clears it
+// and writes to the event descriptor that came with the page. The engine's side is
+// Doorbells::Collect and EngineLoop::Sleep.
 struct UarHeader {
   alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung
   alignas(64) uint32_t engine_sleeping;
