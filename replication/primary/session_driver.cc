@@ -74,7 +74,10 @@ class Session::TakingDriver {
       if (std::holds_alternative<taking::End>(effect)) break;
       event = std::visit([this](const auto& each) { return CarryOut(each); }, effect);
     }
-    if (const auto* refused = std::get_if<taking::Refused>(&taking_.state())) return refused->why;
+    if (const auto* refused = std::get_if<taking::Refused>(&taking_.state())) {
+      BlameJoinersAlone();
+      return refused->why;
+    }
     SayTaken();
     s_.NoteHostsAndMedia(taking_.draft().looks);
     return {};
@@ -84,10 +87,12 @@ class Session::TakingDriver {
   using Event = taking::Event;
 
   const TakePlan& plan() const { return taking_.draft().plan; }
-  std::vector<ReplicaHandle*> Joiners() const {
-    std::vector<ReplicaHandle*> joiners;
-    for (const size_t i : plan().joiners) joiners.push_back(s_.members_[i]);
-    return joiners;
+  // A way that is broken beside a replica that is taken in fails at an old member, too. Such a
+  // member is blamed only if it fails without that replica as well.
+  void BlameJoinersAlone() {
+    if (std::ranges::none_of(joiners_, &ReplicaHandle::suspect)) return;
+    for (ReplicaHandle* each : s_.members_)
+      if (std::ranges::count(joiners_, each) == 0) each->ClearSuspicion();
   }
 
   Event CarryOut(const taking::AskAll&) {
@@ -164,6 +169,8 @@ class Session::TakingDriver {
   // that is taken over from, looks meanwhile, and must see that somebody is at work.
   Event CarryOut(const taking::Seal& effect) {
     s_.own_ = {effect.epoch, effect.owner, OwnerName(request_.directory)};
+    joiners_.clear();
+    for (const size_t i : plan().joiners) joiners_.push_back(s_.members_[i]);
     s_.times_.Begin("sealing");
     s_.StartHeartbeat();
     Result<std::vector<MemberContent>> content = SealAll();
@@ -277,7 +284,7 @@ class Session::TakingDriver {
     s_.times_.Begin("files");
     Status status = s_.MakeLane();
     if (status.ok()) status = s_.BindLane(request_, result_);
-    if (status.ok()) s_.StartBulkLane(request_, result_->files, Joiners());
+    if (status.ok()) s_.StartBulkLane(request_, result_->files, joiners_);
     return taking::Done<taking::Serve>{status};
   }
   Event CarryOut(const taking::Release& effect) {
@@ -292,6 +299,7 @@ class Session::TakingDriver {
   const TakeRequest& request_;
   TakeResult* const result_;
   taking::Taking taking_;
+  std::vector<ReplicaHandle*> joiners_;  // since the members are sealed
   bool uses_plan_ = false;
   Clock::time_point watched_{};  // a living owner has shown itself until then
 };
@@ -305,7 +313,7 @@ void Session::TakingDriver::SayTaken() const {
                                  s_.own_.epoch, ", and what they hold never joins it again"));
   }
   if (!plan().change.empty()) s_.Say(LogLevel::kInfo, plan().change);
-  for (const ReplicaHandle* each : Joiners())
+  for (const ReplicaHandle* each : joiners_)
     s_.Say(LogLevel::kInfo, Text(each->name(), " is taken in; it is sent the files that it lacks"));
 }
 

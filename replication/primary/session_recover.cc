@@ -235,6 +235,9 @@ void Session::NoteBack(ReplicaHandle* joiner) {
 
 void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault) {
   absent_watch_->Failed(joiner.address());
+  // A way that breaks beside the joiner fails at an old member, too. The members worked without the
+  // joiner, so another one is blamed only if it fails without it as well.
+  for (const auto& replica : replicas_) replica->ClearSuspicion();
   if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
   if (joiner.address() == announced_ && !own_fault) {
     taken_back_ = announced_;
@@ -337,12 +340,13 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
     }
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
-  const bool waited_enough = unproven_ != nullptr || OnlySilentFail(now) ||
-                             Clock::now() - lost_since_ >= failure_times_.absence;
+  const bool unproven = unproven_ != nullptr && IsMember(*unproven_);
+  const bool waited_enough =
+      unproven || OnlySilentFail(now) || Clock::now() - lost_since_ >= failure_times_.absence;
   FailureRules rules = Rules();
   // Whatever the options say, a replica that fails as soon as it was taken in may go again: the
   // group has worked without it.
-  if (unproven_ != nullptr) rules.may_leave_out = true;
+  if (unproven) rules.may_leave_out = true;
   const size_t least = waited_enough ? LeastReplicas(configuration_, rules) : SIZE_MAX;
   std::vector<std::optional<control::HelloReplyT>> sound = now;
   size_t sound_count = 0;

@@ -15,6 +15,7 @@
 
 #include "control/client.h"
 #include "files/file_table.h"
+#include "hyperloop/core/group.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "journal/log_scan.h"
@@ -70,6 +71,9 @@ class SessionFixture : public testing::Test {
                still_[static_cast<size_t>(i)].wait(true);
                --waiting_[static_cast<size_t>(i)];
                if (request.type == Body::ConnectMemberRequest && i == unconnected_)
+                 return Fate::kRequestLost;
+               if (const auto* connect = control::As<control::ConnectMemberRequestT>(request);
+                   connect != nullptr && IsBesideBrokenWay(i, connect->chain.size()))
                  return Fate::kRequestLost;
                seals_ += request.type == Body::SealRequest ? 1 : 0;
                if (request.type == Body::SealRequest && i == sealing_) sealing_.wait(i);
@@ -185,6 +189,16 @@ class SessionFixture : public testing::Test {
   std::atomic<int> lying_{-1};
   std::atomic<int> lies_{0};
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
+
+  // The RNICs of this replica and of the next one have lost the way between them, so that neither of
+  // the two can be armed in a chain of both; -1: they have not.
+  std::atomic<int> broken_behind_{-1};
+  // In a chain of so many bytes.
+  bool IsBesideBrokenWay(int i, size_t chain) const {
+    const int broken = broken_behind_;
+    return broken >= 0 && (i == broken || i == broken + 1) &&
+           chain / sizeof(MemberInfo) > static_cast<size_t>(broken) + 1;
+  }
 
   // The RNIC of replica no_way_from_ has no way to that of replica no_way_to_, or, if that is
   // negative, to the primary's. -1: each has a way to all.

@@ -289,6 +289,34 @@ TEST_F(SessionRecoverTest, AReplicaThatSomeoneInTheChainCannotReachIsNotRecorded
   ExpectEqualRegions();
 }
 
+// All ways worked when they were tried. Both ends of the one that breaks then fail at being armed,
+// and the group has worked without the newcomer.
+TEST_F(SessionRecoverTest, AWayToANewcomerThatBreaksInTheChangeIsNoFaultOfTheOldMember) {
+  listed_ = 2;
+  auto store = Serving(Options());
+  ASSERT_NE(store, nullptr);
+  broken_behind_ = 1;
+  control::ProposeRequestT propose;
+  propose.group = Hello(0).group;
+  propose.replica = AddressOf(2);
+  ASSERT_TRUE(Eventually([&] {
+    Propose(propose);
+    return log_->Has("adding it to the group");
+  }));
+  EXPECT_TRUE(Eventually([&] { return log_->Has("is not of the group, as before"); }));
+  EXPECT_THAT(Hello(0).installed_replicas, testing::ElementsAre(AddressOf(0), AddressOf(1)));
+  EXPECT_THAT(Hello(0).absent_replicas, testing::IsEmpty());
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  broken_behind_ = -1;
+  EXPECT_TRUE(Eventually([&] {
+    Propose(propose);
+    return Hello(0).installed_replicas.size() == 3 && Hello(0).absent_replicas.empty();
+  }));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
 // With fanout the primary alone writes to each of them.
 TEST_F(SessionRecoverTest, WaysThatADatapathDoesNotUseAreNotNeeded) {
   listed_ = 2;

@@ -525,6 +525,41 @@ TEST_F(SessionShrunkenTest, AnOpeningGoesOnWithoutAReplicaThatFailsInIt) {
   EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
 }
 
+// Both ends of a way that is broken fail at being armed. The group has worked without the one that
+// comes back, so that one alone is blamed, and most stay.
+TEST_F(SessionShrunkenTest, AWayToAReturningReplicaThatIsBrokenIsNoFaultOfTheOldMember) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  EXPECT_TRUE(Insist(*store, "two"));
+  broken_behind_ = 1;
+  StartAgain(2);
+  EXPECT_TRUE(Eventually([&] { return log_->Has("could not be taken in"); }));
+  EXPECT_TRUE(Insist(*store, "three"));
+  EXPECT_TRUE(Eventually([&] { return StatusOf(0).absent == std::vector{AddressOf(2)}; }));
+  broken_behind_ = -1;
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  ExpectBegins(*store);
+  CloseAndExpectEqual(*store);
+}
+
+TEST_F(SessionShrunkenTest, AnOpeningLeavesOutTheReturningReplicaAloneIfTheWayToItIsBroken) {
+  auto store = Serving(Continuing());
+  ASSERT_NE(store, nullptr);
+  Stop(2);
+  EXPECT_TRUE(Insist(*store, "two"));
+  EXPECT_OK(store->Close());
+  broken_behind_ = 1;
+  StartAgain(2);
+  store = Taken(Continuing());
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(Eventually([&] { return StatusOf(0).absent == std::vector{AddressOf(2)}; }));
+  ExpectBegins(*store);
+  broken_behind_ = -1;
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  CloseAndExpectEqual(*store);
+}
+
 // A replica that stands still, and whose RNIC serves on, does not answer requests. Taking another
 // one in would interrupt the group, which could then not go on.
 TEST_F(SessionShrunkenTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
