@@ -1,5 +1,9 @@
 // The machine of a primary is lost, or hands over: hyperloopctl makes a directory on another one
 // the database, and links the tables of the replica there instead of copying them.
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "integration/elsewhere_fixture.h"
 
 namespace hyperloop::test {
@@ -288,6 +292,137 @@ TEST_F(PromoteTest, AMajorityThatLivesGoesOnApart) {
   EXPECT_EQ(side(left, NewDirectory()), "forced");
   cluster_.KillReplica(0);
   EXPECT_EQ(side(majority, Directory()), "majority");
+}
+
+// The ways out of docs/operations.md, "Two pools lost". Half of the keys are in a table that all
+// three replicas have.
+class TwoPoolsLostTest : public PromoteTest {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(shared_.Untaken().started());
+    shared_.UseUp();
+    ASSERT_OK(cluster_.AddReplica());
+    ASSERT_NO_FATAL_FAILURE(Write(kKeys / 2));
+  }
+  StoreOptions Continuing() const {
+    StoreOptions options = cluster_.Options();
+    options.on_replica_failure = OnReplicaFailure::kContinue;
+    return options;
+  }
+  // A table, and a log with the last key.
+  void Write(int keys, bool flush = true) {
+    TestDatabase database(Continuing(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(keys - 1));
+    if (flush) {
+      ASSERT_OK(database.db()->Flush({}));
+    }
+    ASSERT_OK(database.Fill(keys));
+  }
+  void Copy() const {
+    for (const uint32_t i : {1u, 2u}) fs::copy_file(cluster_.pool(i), CopyOf(i));
+  }
+  std::string CopyOf(uint32_t i) const { return cluster_.pool(i) + ".copy"; }
+  void SetAside(uint32_t i) {
+    fs::rename(cluster_.pool(i), cluster_.pool(i) + ".aside");
+    fs::rename(FilesOfReplica(i), FilesOfReplica(i) + ".aside");
+  }
+  // Replicas 1 and 2 have new pools, and every opening is refused.
+  void LosePools() {
+    for (const uint32_t i : {1u, 2u}) {
+      cluster_.KillReplica(i);
+      SetAside(i);
+    }
+    ASSERT_OK(cluster_.Restart());
+    TestDatabase database(Continuing(), Directory());
+    ASSERT_FALSE(database.Open().ok());
+  }
+  // All replicas and the primary begin with new pools, and take this directory in.
+  void AdoptInNewGroup(const std::string& directory) {
+    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+      cluster_.KillReplica(i);
+      fs::rename(cluster_.pool(i), cluster_.pool(i) + ".former");
+    }
+    ASSERT_OK(cluster_.Restart());
+    const std::string adopt =
+        "adopt --db " + directory + " --uri '" + FormatStoreUri(cluster_.Options()) + "'";
+    const Outcome refused = Ctl(adopt);
+    EXPECT_EQ(refused.exit_status, 2);
+    EXPECT_THAT(refused.text, HasSubstr("name another path, or move the file away"));
+    fs::rename(cluster_.Options().pool, cluster_.folder() + "/former.pool");
+    const Outcome adopted = Ctl(adopt);
+    ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
+    ExpectHoldsAll(cluster_.Options(), directory);
+    ExpectEveryReplicaHoldsAll(kKeys);
+  }
+  static void ExpectHoldsAll(const StoreOptions& options, const std::string& directory) {
+    TestDatabase database(options, directory);
+    ASSERT_OK(database.Open());
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+    EXPECT_OK(database.db()->VerifyChecksum());
+  }
+};
+
+TEST_F(TwoPoolsLostTest, OldCopiesOfThemDoNoHarmBesideThePrimarysPool) {
+  cluster_.KillReplica(0);
+  ASSERT_NO_FATAL_FAILURE(Copy());
+  ASSERT_NO_FATAL_FAILURE(Write(kKeys));
+  ASSERT_OK(cluster_.Restart());
+  ASSERT_NO_FATAL_FAILURE(LosePools());
+  for (const uint32_t i : {1u, 2u}) {
+    cluster_.KillReplica(i);
+    fs::rename(CopyOf(i), cluster_.pool(i));
+    fs::remove_all(FilesOfReplica(i));
+    fs::rename(FilesOfReplica(i) + ".aside", FilesOfReplica(i));
+  }
+  ASSERT_OK(cluster_.Restart());
+  ExpectHoldsAll(Continuing(), Directory());
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(TwoPoolsLostTest, ThePrimarysDirectoryBecomesTheDatabaseOfANewGroup) {
+  if (access("/usr/bin/ldb", X_OK) != 0) GTEST_SKIP() << "needs ldb (Debian package rocksdb-tools)";
+  cluster_.KillReplica(0);
+  ASSERT_NO_FATAL_FAILURE(Write(kKeys));
+  ASSERT_OK(cluster_.Restart());
+  ASSERT_NO_FATAL_FAILURE(LosePools());
+  const std::string copy = cluster_.folder() + "/copy", scanned = cluster_.folder() + "/scanned";
+  fs::copy(Directory(), copy);
+  fs::rename(copy + "/HYPERLOOP", cluster_.folder() + "/HYPERLOOP");
+  ASSERT_EQ(std::system(("/usr/bin/ldb --db=" + copy + " scan >" + scanned).c_str()), 0);
+  const std::string all = BytesOf(scanned);
+  EXPECT_EQ(std::ranges::count(all, '\n'), kKeys);
+  for (const int key : {0, kKeys - 1}) EXPECT_THAT(all, HasSubstr(TestDatabase::KeyOf(key)));
+  AdoptInNewGroup(copy);
+}
+
+// It was not left out. Nobody can know that.
+TEST_F(TwoPoolsLostTest, AnExportOfTheOneThatIsLeftBecomesTheDatabaseOfANewGroup) {
+  ASSERT_NO_FATAL_FAILURE(Write(kKeys));
+  ASSERT_NO_FATAL_FAILURE(LosePools());
+  fs::remove_all(Directory());
+  const std::string rescued = cluster_.folder() + "/rescued";
+  const Outcome exported = Export(0, rescued);
+  EXPECT_EQ(exported.exit_status, 3) << exported.text;
+  for (const std::string name : {"replica1", "replica2"})
+    EXPECT_THAT(exported.text, HasSubstr("not compared with " + name + ": it is blank"));
+  AdoptInNewGroup(rescued);
+}
+
+// What was acknowledged without it is in the primary's pool.
+TEST_F(TwoPoolsLostTest, TheOneThatIsLeftGoesOnByForceWithWhatThePrimarysPoolHasMore) {
+  cluster_.KillReplica(0);
+  ASSERT_NO_FATAL_FAILURE(Write(kKeys, /*flush=*/false));
+  ASSERT_OK(cluster_.Restart());
+  ASSERT_NO_FATAL_FAILURE(LosePools());
+  for (const uint32_t i : {1u, 2u}) cluster_.KillReplica(i);
+  fs::remove_all(Directory());
+  const Outcome promoted = Ctl("promote --db " + Directory() + " --uri '" +
+                               FormatStoreUri(cluster_.Options()) + "' --force --yes");
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  StoreOptions left = cluster_.Options();
+  left.replicas = {cluster_.endpoint(0)};
+  ExpectHoldsAll(left, Directory());
 }
 
 }  // namespace
