@@ -50,6 +50,9 @@ bool HoldsData(const FileInfo& info) {
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
+// Whether a damaged file of this name may be replaced. A MANIFEST of which that is asked was rolled.
+bool MayBeMended(std::string_view name) { return StaysAsListed(name) || IsManifest(name); }
+
 // Whether a database may need the file to be opened. RocksDB makes its own OPTIONS and IDENTITY.
 bool MayBeNeeded(std::string_view name) {
   return !name.starts_with("OPTIONS-") && name != "IDENTITY" && !IsArchivedLog(name);
@@ -409,14 +412,15 @@ void HyperloopFileSystem::NoteOverwritten(const Place& place) {
 }
 
 std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& place) const {
-  return StaysAsListed(place.name) ? std::unique_lock(overwritten_mutex_)
-                                   : std::unique_lock<std::mutex>();
+  return MayBeMended(place.name) ? std::unique_lock(overwritten_mutex_)
+                                 : std::unique_lock<std::mutex>();
 }
 
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
                                       const FetchWhole& fetch,
                                       const std::function<bool()>& listed) const {
-  if (!StaysAsListed(file.name)) return NotSupported("only tables, blob files and logs are mended");
+  if (!MayBeMended(file.name))
+    return NotSupported("only tables, blob files, logs and MANIFESTs are mended");
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bound_ == nullptr || bound_->directory() != directory)

@@ -252,6 +252,28 @@ TEST_F(LeftRegionTest, AMANIFESTThatWasRolledIsFinished) {
   ExpectLocalEqualsGroup();
 }
 
+// RocksDB deletes it soon, unless deletions are held off.
+TEST_F(LeftRegionTest, ADamagedMANIFESTThatWasRolledIsMended) {
+  rocksdb::Options options = MakeOptions();
+  options.max_manifest_file_size = 1;
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->DisableFileDeletions());
+  const std::string first = group_->LogFiles().rbegin()->first;
+  ASSERT_TRUE(first.starts_with("MANIFEST-"));
+  Put("a", "1");
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  ASSERT_TRUE(group_->Retire(first));
+  const std::string sound = ReadLocal(Path(first));
+  const auto file = Describe(*rocksdb::FileSystem::Default(), Path(first), first);
+  ASSERT_OK(file);
+  FlipByte(first);
+  ASSERT_OK(group_->MendLocal(*file, sound));
+  EXPECT_EQ(ReadLocal(Path(first)), sound);
+  ASSERT_OK(fs_->DeleteFile(Path(first), rocksdb::IOOptions(), nullptr));
+  EXPECT_THAT(group_->MendLocal(*file, sound), StatusIs(Code::kNotFound));
+  EXPECT_FALSE(stdfs::exists(Path(first)));
+}
+
 // DB::ListColumnFamilies reads CURRENT and its MANIFEST before the directory is locked.
 TEST_F(LeftRegionTest, AMANIFESTThatHasLeftIsNotReadFromTheRegion) {
   rocksdb::Options options = MakeOptions();
