@@ -33,6 +33,11 @@ bool IsNumberedByDatabase(std::string_view name) {
           name.find_first_not_of("0123456789", 8) == std::string_view::npos);
 }
 
+// Nothing tells these two apart.
+constexpr std::string_view kOrOlderPools =
+    "; or the group's pools are older copies of themselves, and the directory alone has what was "
+    "acknowledged since";
+
 class Judge {
  public:
   Judge(FileSystem& fs, const std::string& directory, const GroupFiles& group)
@@ -50,7 +55,8 @@ class Judge {
     HL_RETURN_IF_ERROR(FindMissing());
     if (current.opaque) FindScarceOfAll();
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
-    if (!history.empty()) return RefuseHistory("was changed without its group", history);
+    if (!history.empty())
+      return RefuseHistory("was changed without its group", history + std::string(kOrOlderPools));
     HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
     if (!lost.empty())
       return RefuseHistory("holds what was acknowledged and its group has lost", lost);

@@ -363,6 +363,7 @@ class TwoPoolsLostTest : public PromoteTest {
   }
 };
 
+// Nor do they without that pool: the doctor and the opening say what they lack.
 TEST_F(TwoPoolsLostTest, OldCopiesOfThemDoNoHarmBesideThePrimarysPool) {
   cluster_.KillReplica(0);
   ASSERT_NO_FATAL_FAILURE(Copy());
@@ -376,6 +377,20 @@ TEST_F(TwoPoolsLostTest, OldCopiesOfThemDoNoHarmBesideThePrimarysPool) {
     fs::rename(FilesOfReplica(i) + ".aside", FilesOfReplica(i));
   }
   ASSERT_OK(cluster_.Restart());
+  const std::string doctor =
+      "doctor --db " + Directory() + " --uri '" + FormatStoreUri(Continuing()) + "'";
+  const std::string pool = cluster_.Options().pool, away = cluster_.folder() + "/away.pool";
+  fs::rename(pool, away);
+  const Outcome without = Ctl(doctor);
+  EXPECT_EQ(without.exit_status, 1);
+  EXPECT_THAT(without.text, HasSubstr("the directory alone has what was acknowledged since"));
+  {
+    TestDatabase database(Continuing(), Directory());
+    EXPECT_THAT(database.Open().ToString(), HasSubstr("pools are older copies of themselves"));
+  }
+  fs::rename(away, pool);
+  const Outcome with = Ctl(doctor);
+  EXPECT_EQ(with.exit_status, 0) << with.text;
   ExpectHoldsAll(Continuing(), Directory());
   ExpectEveryReplicaHoldsAll(kKeys);
 }
