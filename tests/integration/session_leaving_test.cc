@@ -241,6 +241,7 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   LetTwoKeepFiles(false);
   StoreOptions options = Options();
   options.bulk_timeout = std::chrono::milliseconds(50);
+  options.space_timeout = std::chrono::seconds(3);
   auto store = TakenWithDirectory(options);
   ASSERT_NE(store, nullptr);
   for (int i = 0; i < 5; ++i) {
@@ -251,6 +252,14 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   EXPECT_TRUE(Eventually([&] { return log_->Has("cannot leave it now: "); }));
   EXPECT_EQ(CountLane(Must(store->Files()), Lane::kBulk), 0);
   EXPECT_GE(settled_, 1);
+  // What finds no room says so before it fails.
+  Status full;
+  for (int i = 5; full.ok(); ++i) {
+    FileId file = 0;
+    full = WriteLog(*store, i, &file);
+  }
+  EXPECT_THAT(full, StatusIs(Code::kNoSpace));
+  EXPECT_TRUE(log_->Has("waits for space in the group: "));
   ASSERT_OK(store->Close());
 }
 
