@@ -25,7 +25,11 @@ std::string WhyMissing(const Configuration& own, const Configuration::Replica& r
       epoch > own.epoch && epoch - own.epoch > kMostAhead)
     return Text(NameOf(replica), " says that it is at epoch ", epoch, ", and the group's is ",
                 own.epoch, ", which no takings explain");
-  if (hello->node_id == node) return "";
+  if (hello->node_id == node && !IsOfRival(*hello, own)) return "";
+  if (hello->node_id == node)
+    return Text(NameOf(replica), " has installed epoch ", own.epoch,
+                " for another primary, so its pool is another copy than it had; start it with the "
+                "pool that it had");
   if (hello->served_epoch == 0)
     return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
                 node);

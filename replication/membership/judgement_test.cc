@@ -47,6 +47,17 @@ TEST_F(StandingTest, OneThatDoesNotAnswerIsWaitedFor) {
   EXPECT_THAT(Judge().why, HasSubstr("r1"));
 }
 
+// It was started on another copy of its pool, which is not overwritten.
+TEST_F(StandingTest, OneThatHasInstalledTheEpochForAnotherPrimaryIsMissing) {
+  now_[1]->sealed_owner.assign(16, 9);
+  now_[1]->served_owner = now_[1]->sealed_owner;
+  now_[1]->released = true;
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  EXPECT_THAT(Judge().why, HasSubstr("r1 has installed epoch 4 for another primary"));
+  EXPECT_EQ(Judge(2).standing, Standing::kShrink);
+  EXPECT_THAT(Judge(2).missing, testing::ElementsAre(1));
+}
+
 TEST_F(StandingTest, EnoughOfThemGoOnWithoutTheOthers) {
   now_[1].reset();
   const Judgement judged = Judge(2);

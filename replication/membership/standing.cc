@@ -79,10 +79,21 @@ std::string WhoIsAhead(std::span<const MemberLook> members) {
   return "";
 }
 
+std::optional<Uuid> InstalledOwner(const control::HelloReplyT& hello) {
+  const std::vector<uint8_t>* owner = nullptr;
+  if (hello.sealed_epoch == hello.installed_epoch) owner = &hello.sealed_owner;
+  if (hello.served_epoch == hello.installed_epoch) owner = &hello.served_owner;
+  Uuid installed{};
+  if (owner == nullptr || owner->size() != installed.size()) return {};
+  std::ranges::copy(*owner, installed.begin());
+  return installed;
+}
+
 Result<Configuration> ConfigurationOf(const MemberLook& look) {
   const control::HelloReplyT& hello = look.hello;
   Configuration installed;
   installed.epoch = hello.installed_epoch;
+  installed.owner = InstalledOwner(hello).value_or(kNilUuid);
   HL_ASSIGN_OR_RETURN(installed.replicas,
                       ParseReplicas(hello.installed_nodes, hello.installed_replicas));
   HL_ASSIGN_OR_RETURN(installed.absent, ParseReplicas(hello.absent_nodes, hello.absent_replicas));
@@ -111,6 +122,17 @@ bool IsOlder(const control::HelloReplyT& hello, const Configuration& own) {
 bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named) {
   if (hello.installed_epoch == 0) return false;
   return !IsOfBranch(hello, own) && !(named && IsOlder(hello, own));
+}
+
+bool HasInstalled(const control::HelloReplyT& hello, const Configuration& own) {
+  return hello.installed_epoch == own.epoch && own.owner != kNilUuid &&
+         InstalledOwner(hello) == own.owner;
+}
+
+bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own) {
+  const std::optional<Uuid> owner = InstalledOwner(hello);
+  return own.epoch != 0 && hello.installed_epoch == own.epoch && own.owner != kNilUuid &&
+         owner.has_value() && *owner != own.owner;
 }
 
 // --- whose the node is

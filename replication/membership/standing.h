@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,7 +82,11 @@ std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> look
 // Which member alone demands an epoch far beyond those of all others, for messages; empty: none.
 std::string WhoIsAhead(std::span<const MemberLook> looks);
 
-// What the node has installed, without its owner.
+// The owner whose configuration the node has installed. Nothing: there is none, or the node does
+// not tell; then nobody served by that configuration, and the node was sealed for another owner
+// since.
+std::optional<Uuid> InstalledOwner(const control::HelloReplyT& hello);
+// What the node has installed; its owner is nil if InstalledOwner is nothing.
 Result<Configuration> ConfigurationOf(const MemberLook& look);
 // Why what `look` tells of itself is said by no replica that works; empty: it may be.
 std::string WhyNonsense(const MemberLook& look);
@@ -93,6 +98,13 @@ bool IsOlder(const control::HelloReplyT& hello, const Configuration& own);
 // Whether the node's content may be of another branch than `own`. `named`: `own` names it, as one
 // that counts or as an absent one. An older node that is named may be made equal.
 bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named);
+
+// Whether the node has installed the very configuration of `own`, whose owner is known.
+bool HasInstalled(const control::HelloReplyT& hello, const Configuration& own);
+// Whether the node has installed another owner's configuration of the same epoch. Nodes went back
+// to older copies of their pools then, and promised that epoch once more. So what was acknowledged
+// under the one may be missing under the other.
+bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own);
 
 // --- whose the node is
 

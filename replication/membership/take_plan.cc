@@ -130,10 +130,7 @@ class ListCheck {
 
   // Fills the plan's recorded configuration, joiners, absent replicas and change.
   Status Plan(TakePlan* plan) {
-    const MemberLook* newest = &members_.front();
-    for (const MemberLook& each : members_) {
-      if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
-    }
+    HL_ASSIGN_OR_RETURN(const MemberLook* const newest, Newest());
     const control::HelloReplyT& hello = newest->hello;
     HL_ASSIGN_OR_RETURN(recorded_, ConfigurationOf(*newest));
     std::vector<std::string> addresses;
@@ -156,6 +153,45 @@ class ListCheck {
 
  private:
   using Replica = Configuration::Replica;
+
+  // The member whose configuration is the group's: the newest one. If two owners have one of that
+  // epoch, it is the one that most of its replicas have installed.
+  Result<const MemberLook*> Newest() const {
+    const MemberLook* newest = &members_.front();
+    for (const MemberLook& each : members_)
+      if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
+    const MemberLook* known = nullptr;  // one that tells its owner
+    const MemberLook* rival = nullptr;  // one that tells another owner
+    const MemberLook* most = nullptr;
+    for (const MemberLook& each : members_) {
+      if (each.hello.installed_epoch != newest->hello.installed_epoch) continue;
+      HL_ASSIGN_OR_RETURN(const Configuration installed, ConfigurationOf(each));
+      if (!IsOfBranch(newest->hello, installed)) return newest;  // CheckBranches refuses it
+      if (installed.owner == kNilUuid) continue;
+      if (known == nullptr) known = &each;
+      if (IsOfRival(known->hello, installed)) rival = &each;
+      if (!HaveMost(installed)) continue;
+      if (most != nullptr && IsOfRival(most->hello, installed)) return Contradict(*most, each);
+      most = &each;
+    }
+    if (rival != nullptr && most == nullptr) return Contradict(*known, *rival);
+    return rival != nullptr ? most : known != nullptr ? known : newest;
+  }
+  // Whether most of its replicas have installed this configuration, and are there.
+  bool HaveMost(const Configuration& configuration) const {
+    const auto has = [&](const MemberLook& each) {
+      return HasInstalled(each.hello, configuration) && Counts(configuration, each.hello.node_id);
+    };
+    return static_cast<size_t>(std::count_if(members_.begin(), members_.end(), has)) >=
+           MajorityOf(configuration.replicas.size());
+  }
+  static Status Contradict(const MemberLook& one, const MemberLook& other) {
+    return InvalidArgument(
+        Text(one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
+             " for different primaries, so replicas went back to older copies of their pools, and "
+             "what was acknowledged by the one may be missing at the other: start all replicas on "
+             "the pools that they had; hyperloopctl export writes what each of them holds"));
+  }
 
   const MemberLook* Member(const Replica& replica) const {
     const std::string node = FormatUuid(replica.node);
@@ -308,7 +344,9 @@ class ListCheck {
                                     WayWith(members_[i])));
       }
       const auto index = static_cast<size_t>(found - all.begin());
-      if (index >= recorded_.replicas.size() || Member(*found) == nullptr) joiners->push_back(i);
+      if (index >= recorded_.replicas.size() || Member(*found) == nullptr ||
+          IsOfRival(members_[i].hello, recorded_))
+        joiners->push_back(i);
     }
     return {};
   }
@@ -328,9 +366,11 @@ class ListCheck {
   }
 
   Status CheckEnough(bool* forced) const {
-    const auto there = static_cast<size_t>(
-        std::count_if(recorded_.replicas.begin(), recorded_.replicas.end(),
-                      [&](const Replica& each) { return Member(each) != nullptr; }));
+    const auto there = static_cast<size_t>(std::count_if(
+        recorded_.replicas.begin(), recorded_.replicas.end(), [&](const Replica& each) {
+          const MemberLook* const member = Member(each);
+          return member != nullptr && !IsOfRival(member->hello, recorded_);
+        }));
     const size_t majority = MajorityOf(recorded_.replicas.size());
     const size_t least = LeastReplicas(recorded_, rules_);
     const size_t all = recorded_.replicas.size();

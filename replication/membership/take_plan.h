@@ -48,8 +48,9 @@ struct TakePlan {
 // the same address. `change` adds one replica to the recorded ones, or removes one, while all
 // others answer. If there is no majority, and all recorded replicas that are not there are in
 // rules.given_up, the plan is forced. kInvalidArgument: a member is given up; members are of
-// different branches, so that none may be made equal to another one; a recorded replica is not
-// listed, or another one is (the message names the recorded chain); one replica is listed twice;
+// different branches, so that none may be made equal to another one; the newest epoch has two
+// owners (IsOfRival), and of neither's configuration most replicas are there; a recorded replica is
+// not listed, or another one is (the message names the recorded chain); one replica is listed twice;
 // the regions differ in size, or have another size than `region_size` (0: any); the members belong
 // to different groups; a member's epochs are far ahead; what it says makes no sense. kUnavailable:
 // too few replicas answer; a replica has no RNIC.

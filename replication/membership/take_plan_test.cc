@@ -176,6 +176,32 @@ TEST_F(PlanTest, TheNewestConfigurationCounts) {
   EXPECT_OK(PlanTake(members_, {}, 0, {}));
 }
 
+// Replicas went back to older copies of their pools, and promised the epoch to another owner.
+TEST_F(PlanTest, OfTwoOwnersOfAnEpochTheOneCountsThatMostReplicasHaveInstalled) {
+  AllOfGroup(5);
+  for (size_t i = 0; i < 3; ++i) {
+    members_[i].hello.served_epoch = 5;
+    members_[i].hello.served_owner.assign(16, i == 0 ? 7 : 9);
+  }
+  const auto plan = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(plan);
+  EXPECT_THAT(plan->joiners, testing::ElementsAre(0));
+  EXPECT_EQ(plan->recorded.owner[0], 9);
+  const std::vector<MissingReplica> missing{{"replica r2", members_[2].address, "dead"}};
+  const Status refused = PlanTake(std::span(members_).first(2), missing, 0, {true, 0}).status();
+  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument,
+                                testing::AllOf(HasSubstr("replica r0 and replica r1 have"),
+                                               HasSubstr("for different primaries"))));
+  members_[2].hello.installed_epoch = members_[2].hello.served_epoch = 4;
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument, HasSubstr("for different primaries")));
+  // One that does not tell its owner contradicts nobody.
+  members_[0].hello.served_epoch = 4;
+  const auto other = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(other);
+  EXPECT_THAT(other->joiners, testing::IsEmpty());
+  EXPECT_EQ(other->recorded.owner[0], 9);
+}
+
 TEST_F(PlanTest, AMajorityGoesOnIfItMay) {
   AllOfGroup(5);
   std::vector<MissingReplica> missing{{members_[1].name, members_[1].address, "refused"}};

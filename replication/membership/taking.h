@@ -130,7 +130,7 @@ struct Judge {
 };
 struct Judged {
   Status status;
-  std::optional<size_t> refused = {};  // the joiner whose content must not be overwritten
+  std::optional<size_t> refused = {};  // the member whose content must not be overwritten
   std::optional<LogsEnd> stands_in_for = {};
 };
 // Asks the members of the plan once more.
@@ -249,8 +249,8 @@ inline constexpr Row kTable[] = {
     {"Judging",     "Watch",      "Judging",    "Watch",     "no heartbeat has moved yet"},
     {"Judging",     "Watch",      "Judging",    "Judge",     "no heartbeat has moved in all the time"},
     {"Judging",     "Judge",      "Doubting",   "Ask",       "it is damaged, or was written to"},
-    {"Judging",     "Judge",      "Judging",    "Watch",     "a joiner is left out; then as Looking"},
-    {"Judging",     "Judge",      "Judging",    "Judge",     "a joiner is left out; then as Looking"},
+    {"Judging",     "Judge",      "Judging",    "Watch",     "a member is left out; then as Looking"},
+    {"Judging",     "Judge",      "Judging",    "Judge",     "a member is left out; then as Looking"},
     {"Judging",     "Judge",      "Opening",    "OpenPool",  "it may be taken"},
     {"Opening",     "OpenPool",   "Opening",    "Ask"},
     {"Opening",     "OpenPool",   "Sealing",    "Seal",      "takeover"},

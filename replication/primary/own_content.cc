@@ -94,7 +94,8 @@ LogCursor LastAcknowledged(std::span<const std::byte> image, const RegionInfo& i
                            uint64_t acked) {
   LogCursor last;
   const auto visit = [&](const RecordView& record, uint64_t) -> Status {
-    if (record.header.seq <= acked) last = {.seq = record.header.seq, .crc = record.header.crc};
+    const RecordHeader& header = record.header;
+    if (header.seq <= acked) last = {.seq = header.seq, .epoch = header.epoch, .crc = header.crc};
     return {};
   };
   const Result<LogState> log = ScanLog(image, info, 0, visit);
@@ -121,6 +122,35 @@ std::optional<uint32_t> CrcOf(std::span<const std::byte> image, const RegionInfo
     record = {record.first - 1, found->second};
   }
   return record.second;
+}
+
+HeldProof ProofOf(std::span<const std::byte> image, const RegionInfo& info) {
+  const uint64_t acked = HighestAcked(image, info);
+  return {info.group, acked, LastAcknowledged(image, info, acked)};
+}
+
+// Whether the log that ends at `tail` has the last acknowledged record of another one, as far as
+// its ring still shows.
+bool HasLastOf(std::span<const std::byte> image, const RegionInfo& info, const LogCursor& tail,
+               const HeldProof& held) {
+  if (held.last.seq == 0) return true;
+  const std::optional<uint32_t> crc = CrcOf(image, info, tail, held.last.seq);
+  return !crc.has_value() || *crc == held.last.crc;
+}
+
+// The same for the best log, which reaches that far. One that cannot be read is judged elsewhere.
+bool BestHasLastOf(std::span<const std::byte> best, const HeldProof& held) {
+  const Result<RegionInfo> info = ParseSuperblock(best, best.size());
+  if (!info.ok()) return true;
+  const Result<LogState> log = ScanLog(best, *info);
+  return !log.ok() || held.last.seq > log->tail.seq || HasLastOf(best, *info, log->tail, held);
+}
+
+// Whether something was acknowledged in the pool's branch, which began after `branch`. Whoever
+// began `branch` gave up nothing of that.
+bool OfLaterBranch(const MemberCheck& check, const HeldProof& held, const Branch& branch) {
+  const Branch& own = check.configuration.branch;
+  return check.readable() && own.epoch >= branch.epoch && held.last.epoch >= own.epoch;
 }
 
 // Why the own region cannot take the place of the best log; empty: it can.
@@ -194,12 +224,21 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
                          const TakePlan& plan, const BestLog& best) {
   const Result<RegionInfo> info = ParseSuperblock(own, own.size());
   if (!info.ok() || info->group != plan.group) return false;
-  const uint64_t acked = HighestAcked(own, *info);
-  if (acked <= best.last_seq) return false;
+  const HeldProof held = ProofOf(own, *info);
   const MemberCheck check = CheckMember(own, *info, 0, CheckDepth::kMetadata);
-  if (OfAnotherBranch(own, *info, check, plan.recorded.branch)) return false;
-  const std::string why = WhyNot(own, *info, plan, best);
-  if (why.empty()) return true;
+  std::string why;
+  if (OfAnotherBranch(own, *info, check, plan.recorded.branch)) {
+    if (!OfLaterBranch(check, held, plan.recorded.branch)) return false;
+    why = Text("it was promoted by force under epoch ", check.configuration.branch.epoch,
+               ", of which the replicas know nothing");
+  } else if (held.acked_seq > best.last_seq) {
+    why = WhyNot(own, *info, plan, best);
+    if (why.empty()) return true;
+  } else {
+    if (BestHasLastOf(best.image, held)) return false;
+    why =
+        Text("record ", held.last.seq, " of that log is another one: another primary has written");
+  }
   return Corruption(
       Text("the replicas went back to older copies of their pools: start them on the pools that "
            "they had. Only if those are lost for good: keep copies of the database directory and "
@@ -207,7 +246,7 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
            pool,
            ", which may be all that is left of what was acknowledged since, and move the pool "
            "away; the next opening then goes on with what the replicas hold. Nothing was changed: ",
-           pool, " states that everything up to record ", acked,
+           pool, " states that everything up to record ", held.acked_seq,
            " was acknowledged, and the best of their logs, that of ", best.name, ", ends at ",
            best.last_seq, "; the pool cannot take their place, because ", why));
 }
@@ -237,8 +276,7 @@ Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool
 HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size) {
   const Result<RegionInfo> info = ParseSuperblock(theirs, region_size);
   if (!info.ok()) return {};
-  const uint64_t acked = HighestAcked(theirs, *info);
-  return {info->group, acked, LastAcknowledged(theirs, *info, acked)};
+  return ProofOf(theirs, *info);
 }
 
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,
@@ -253,9 +291,7 @@ Status CheckReplaceable(const std::string& replica, const HeldProof& held,
   };
   if (held.acked_seq > log.tail.seq)
     return refused(Text("but the group's log ends at ", log.tail.seq));
-  if (held.last.seq == 0) return {};
-  const std::optional<uint32_t> ours = CrcOf(own, info, log.tail, held.last.seq);
-  if (!ours.has_value() || *ours == held.last.crc) return {};
+  if (HasLastOf(own, info, log.tail, held)) return {};
   return refused(Text("but record ", held.last.seq, " of the group's log is another one"));
 }
 

@@ -6,8 +6,8 @@
 // end before that, they went back to older copies of their pools. Then the own region, if it is
 // sound and goes on where the best of their logs ends, has all that was acknowledged.
 //
-// What the pool holds of another branch of the group's history proves nothing: those records were
-// given up by somebody who knew it.
+// What the pool holds of an earlier branch of the group's history proves nothing: those records
+// were given up by somebody who knew it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct BestLog {
 
 // Whether `own`, the region in the primary's pool at `pool`, must take the place of the best log,
 // because it proves that a later record was acknowledged. kCorruption: it proves that, but its
-// bytes cannot stand in; the message names who says what, why, and the ways out.
+// bytes cannot stand in; or it proves that another record was acknowledged than the best log has,
+// or one of a later branch. The message names who says what, why, and the ways out.
 Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool,
                          const TakePlan& plan, const BestLog& best);
 

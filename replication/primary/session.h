@@ -155,7 +155,11 @@ class Session {
   using ContentCheck = std::function<Status(std::span<const std::byte> region)>;
   Status JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
                              const Views& views, const std::vector<MemberLook>& looks,
-                             const ContentCheck& check_joiners);
+                             const ContentCheck& check_others);
+  void NoteAcked(std::span<const MemberContent> members);
+  // Checks that the log of this region has all that was known in earlier attempts of the taking to
+  // be acknowledged.
+  Status CheckReaches(std::span<const std::byte> image) const;
   Result<RegionGeometry> GeometryFor(uint64_t region_size) const;
   Result<std::vector<MemberContent>> ExamineAll();
   // Mends a redone image: takes bytes that fail their checksum from a member that has them sound.
@@ -402,6 +406,13 @@ class Session {
   std::optional<LogsEnd> stands_in_for_;
   // Replicas that failed or were refused in earlier attempts of the taking, by address, and why.
   std::map<std::string, std::string> failed_in_taking_;
+  // The last record that a member which counts proved to be acknowledged, in any attempt of the
+  // taking, and which one.
+  struct KnownAcked {
+    uint64_t seq = 0;
+    std::string says;
+  };
+  KnownAcked known_acked_;
   // What was read of the best member before it was sealed, redone, until the taking has used it.
   std::optional<RegionImage> seen_;
 

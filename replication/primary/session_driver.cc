@@ -409,6 +409,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   }
   TakeResult taken;
   failed_in_taking_.clear();
+  known_acked_ = {};
   times_ = {};
   Status status;
   do {

@@ -39,8 +39,8 @@ Result<std::unique_ptr<Pool>> Session::JudgeOwnPool(const OwnJudge& judge) const
   return own;
 }
 
-// One primary alone writes under an epoch of a branch. So two logs of it that end with the same
-// record are one log.
+// One owner alone writes under its epoch. So two logs of it that end with the same record are one
+// log.
 std::unique_ptr<Pool> Session::OwnLikeBest(const TakePlan& plan, uint64_t last_seq) const {
   Result<std::unique_ptr<Pool>> own =
       JudgeOwnPool([&](std::span<const std::byte> region) -> Result<bool> {
@@ -49,7 +49,8 @@ std::unique_ptr<Pool> Session::OwnLikeBest(const TakePlan& plan, uint64_t last_s
         // What is damaged here comes from the others.
         const MemberCheck check = CheckMember(region, info);
         return check.sound() && check.log.tail.seq == last_seq &&
-               check.log.tail.epoch == plan.recorded.epoch;
+               check.log.tail.epoch == plan.recorded.epoch &&
+               check.configuration.owner == plan.recorded.owner;
       });
   if (!own.ok() || *own == nullptr) return nullptr;
   const std::span<const std::byte> region = (*own)->region();

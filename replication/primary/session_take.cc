@@ -27,6 +27,11 @@ std::vector<MemberContent> WithoutProofOfJoiners(std::vector<MemberContent> memb
   return members;
 }
 
+// The way out if members that count have different histories.
+constexpr char kPutBack[] =
+    ". Replicas went back to older copies of their pools: start all of them on the pools that they "
+    "had, if they are not lost";
+
 // Whether no member has found damage. One that is written to meanwhile cannot tell.
 bool AllSound(const std::vector<MemberContent>& members) {
   return std::ranges::all_of(members, [](const MemberContent& each) {
@@ -61,18 +66,24 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
   times_.Begin("reading");
   for (const size_t i : plan.joiners) members[i].joins = true;
+  NoteAcked(members);
   // A replica that has just answered, and is not found now, died a moment ago.
   const Views view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
     Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, looks[i].hello.host);
     if (view.status().code() != Code::kNotFound) return view;
     return Unavailable(Text(looks[i].name, ": ", view.status().message()));
   };
-  const auto check_joiners = [&](std::span<const std::byte> image) -> Status {
-    for (const size_t i : plan.joiners) {
-      if (looks[i].hello.installed_epoch == 0) continue;
+  // Of one owner, one log is the beginning of the other, and any member may have another owner's.
+  const auto check_others = [&](std::span<const std::byte> image) -> Status {
+    for (size_t i = 0; i < looks.size(); ++i) {
+      const control::HelloReplyT& hello = looks[i].hello;
+      if (hello.installed_epoch == 0) continue;
+      if (!members[i].joins && HasInstalled(hello, plan.recorded)) continue;
       HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
       const Status judged = CheckOverwriting(looks[i].name, *view, image);
       if (judged.code() == Code::kInvalidArgument) *refused = i;
+      if (judged.code() == Code::kInvalidArgument && !members[i].joins)
+        return InvalidArgument(Text(judged.message(), kPutBack));
       HL_RETURN_IF_ERROR(judged);
     }
     return {};
@@ -82,9 +93,10 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     const Result<std::unique_ptr<Pool>> own =
         JudgeOwnInstead(plan, chosen.status(), members, view_of, looks);
     if (own.status().code() == Code::kCorruption && !plan.joiners.empty())
-      HL_RETURN_IF_ERROR(JudgeWithoutJoiners(plan, members, view_of, looks, check_joiners));
+      HL_RETURN_IF_ERROR(JudgeWithoutJoiners(plan, members, view_of, looks, check_others));
     HL_RETURN_IF_ERROR(own.status());
-    HL_RETURN_IF_ERROR(check_joiners((*own)->region()));
+    HL_RETURN_IF_ERROR(CheckReaches((*own)->region()));
+    HL_RETURN_IF_ERROR(check_others((*own)->region()));
     times_.Begin("judging");
     return JudgeContent(request, plan, (*own)->region());
   }
@@ -94,13 +106,15 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   std::span<std::byte> image;
   if (own != nullptr) {
     image = own->region();
-    HL_RETURN_IF_ERROR(check_joiners(image));
+    HL_RETURN_IF_ERROR(CheckReaches(image));
+    HL_RETURN_IF_ERROR(check_others(image));
   } else {
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
     HL_ASSIGN_OR_RETURN(seen_, view->Snapshot());
     image = seen_->bytes();
     HL_ASSIGN_OR_RETURN(own, JudgeOwnBeside(plan, {looks[choice.index].name, last_seq, image}));
-    HL_RETURN_IF_ERROR(check_joiners(own != nullptr ? own->region() : image));
+    HL_RETURN_IF_ERROR(CheckReaches(own != nullptr ? own->region() : image));
+    HL_RETURN_IF_ERROR(check_others(own != nullptr ? own->region() : image));
     if (own != nullptr) {
       times_.Begin("judging");
       return JudgeContent(request, plan, own->region());
@@ -121,21 +135,40 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   return JudgeContent(request, plan, image);
 }
 
+void Session::NoteAcked(std::span<const MemberContent> members) {
+  for (const MemberContent& each : members)
+    if (!each.joins && each.content.acked_seq > known_acked_.seq)
+      known_acked_ = {each.content.acked_seq, each.name};
+}
+
+// In the first attempt, whoever proves it is there (ChooseMember).
+Status Session::CheckReaches(std::span<const std::byte> image) const {
+  if (failed_in_taking_.empty()) return {};
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(image, info));
+  if (log.tail.seq >= known_acked_.seq) return {};
+  return Corruption(Text("record ", known_acked_.seq, " was acknowledged, as ", known_acked_.says,
+                         " said before it failed, but the best log of the others ends at ",
+                         log.tail.seq,
+                         ": they went back to older copies of their pools; open again "
+                         "when it runs, or when they are on the pools that they had"));
+}
+
 // Neither a log nor the own pool will do. Perhaps only a joiner proves what they lack: then one of
-// them would do without it, and `check_joiners` refuses it by name.
+// them would do without it, and `check_others` refuses it by name.
 Status Session::JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
                                     const Views& views, const std::vector<MemberLook>& looks,
-                                    const ContentCheck& check_joiners) {
+                                    const ContentCheck& check_others) {
   const std::vector<MemberContent> others = WithoutProofOfJoiners(members);
   const Result<Choice> best = ChooseMember(others, plan.unserved);
   if (best.ok()) {
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, views(best->index));
     HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-    return check_joiners(image.bytes());
+    return check_others(image.bytes());
   }
   const Result<std::unique_ptr<Pool>> own =
       JudgeOwnInstead(plan, best.status(), others, views, looks);
-  if (own.ok()) return check_joiners((*own)->region());
+  if (own.ok()) return check_others((*own)->region());
   return own.status().code() == Code::kCorruption ? Status() : own.status();
 }
 

@@ -441,9 +441,14 @@ TEST_F(NamespaceTest, AMachineJoinsAGroupThatIsInUse) {
   ExpectNothingLost();
 }
 
-// The replicas' RNICs forward to each other.
-TEST_F(NamespaceTest, AChainGoesAroundACutBetweenTwoReplicas) {
-  machines_.datapath = Datapath::kOffload;
+// The replicas' RNICs forward to each other, or their processors do.
+class ChainTest : public NamespaceTest, public testing::WithParamInterface<Datapath> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, ChainTest,
+                         testing::Values(Datapath::kOffload, Datapath::kCpuPolling,
+                                         Datapath::kCpuEvent));
+
+TEST_P(ChainTest, GoesAroundACutBetweenTwoReplicas) {
+  machines_.datapath = GetParam();
   ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(10)));
   ASSERT_TRUE(WaitForLines(50));
   ASSERT_NO_FATAL_FAILURE(machines_.CutBetween(1, 2));

@@ -560,6 +560,23 @@ TEST_F(SessionShrunkenTest, AnOpeningLeavesOutTheReturningReplicaAloneIfTheWayTo
   CloseAndExpectEqual(*store);
 }
 
+// It answers later than enough others by more than a tenth of connect_timeout, and is healthy.
+TEST_F(SessionShrunkenTest, AReplicaThatAnswersLateIsNamedAndComesBack) {
+  ASSERT_OK(Serving(Continuing())->Close());
+  StandStill(2);
+  StoreOptions options = Continuing();
+  options.connect_timeout = std::chrono::seconds(20);
+  const auto store = Taken(options);
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(log_->Has("goes on without replica " + AddressOf(2)));
+  EXPECT_THAT(StatusOf(0).absent, ElementsAre(AddressOf(2)));
+  EXPECT_OK(AppendDurably(*store, *store->Lookup("f"), "two"));
+  GoOn(2);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_EQ(Content(*store), "onetwo");
+  CloseAndExpectEqual(*store);
+}
+
 // A replica that stands still, and whose RNIC serves on, does not answer requests. Taking another
 // one in would interrupt the group, which could then not go on.
 TEST_F(SessionShrunkenTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {

@@ -1,0 +1,247 @@
+// Pools that went back to older copies, each to any of several, while replicas are down: what a
+// pool that is there proves to be acknowledged is in the group afterwards, or the opening is
+// refused, or goes on without that replica, which keeps what it holds.
+//
+// A number of an epoch is given twice if replicas forget what they promised. So two owners may each
+// have served under the same one.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "integration/session_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+class SessionPutBackTest : public SessionFixture {
+ protected:
+  // What a pool may have been put back to: what all histories have in common, and two histories
+  // that went on from there, of which each took the other one's numbers of epochs.
+  enum History : size_t { kBefore, kOne, kOther };
+  static constexpr size_t kHistories = 3, kOwn = 3, kPools = 4;  // those of the replicas, and kOwn
+
+  std::string PathOf(size_t pool) const {
+    return folder_ + "/" + (pool == kOwn ? "primary" : "r" + std::to_string(pool));
+  }
+  std::string KeptOf(size_t pool, History history) const {
+    return PathOf(pool) + ".kept" + std::to_string(history);
+  }
+  void StopAll() {
+    for (size_t i = 0; i < kOwn; ++i)
+      if (replicas_[i] != nullptr) Stop(i);
+  }
+  static void Copy(const std::string& from, const std::string& to) {
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
+  }
+  void Keep(History history) {
+    StopAll();
+    for (size_t i = 0; i < kPools; ++i) Copy(PathOf(i), KeptOf(i, history));
+    StartAllAgain();
+  }
+  void PutBackAll(const std::array<History, kPools>& pools) {
+    StopAll();
+    for (size_t i = 0; i < kPools; ++i) Copy(KeptOf(i, pools[i]), PathOf(i));
+    StartAllAgain();
+  }
+  // Goes on from kBefore without the replica `without` (3: with all), so many times.
+  void GoOnFromBefore(History history, const std::string& record, int records, size_t without,
+                      int openings) {
+    PutBackAll({kBefore, kBefore, kBefore, kBefore});
+    if (without < kOwn) Stop(without);
+    for (; openings > 0; --openings) {
+      auto store = Taken(Options());
+      ASSERT_NE(store, nullptr);
+      for (int i = 0; i < records; ++i)
+        ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), record));
+      content_[history] = Content(*store);
+      ASSERT_OK(store->Close());
+    }
+    Keep(history);
+  }
+  void MakeHistories(int one, int other, size_t without = kOwn, int openings = 1) {
+    without_some_ = true;
+    { ASSERT_NE(Serving(Options()), nullptr); }
+    content_[kBefore] = "one";
+    Keep(kBefore);
+    GoOnFromBefore(kOne, "a", one, kOwn, 1);
+    GoOnFromBefore(kOther, "b", other, without, openings);
+  }
+
+  // Opens, and checks that no pool loses what it proves. `held`: the content of each pool.
+  void OpenAndCheck(std::array<std::string, kPools>* held) {
+    log_->Clear();
+    requests_ = 0;
+    auto store = TryOpen(Options());
+    ASSERT_OK(store);
+    TakeResult result;
+    const Status taken = (*store)->Take(Request(), &result);
+    opened_ = taken.ok();
+    refused_ = taken.ToString();
+    if (!opened_) {
+      EXPECT_TRUE(taken.code() == Code::kInvalidArgument || taken.code() == Code::kCorruption ||
+                  taken.code() == Code::kUnavailable)
+          << refused_;
+      EXPECT_THAT(refused_, HasSubstr("127.0.0.1:"));
+      EXPECT_EQ(requests_, 0) << "sealed, then refused: " << refused_;
+      return;
+    }
+    const std::string content = Content(**store);
+    EXPECT_OK((*store)->Close());
+    store->reset();
+    uint64_t newest = 0;
+    for (size_t i = 0; i < kOwn; ++i)
+      if (replicas_[i] != nullptr) newest = std::max(newest, Hello(i).installed_epoch);
+    for (size_t i = 0; i < kPools; ++i) {
+      if (i != kOwn && replicas_[i] == nullptr) continue;
+      if (i != kOwn && Hello(i).installed_epoch != newest) {
+        EXPECT_TRUE(log_->Has("goes on without replica " + AddressOf(i)));
+        continue;
+      }
+      EXPECT_TRUE(content.starts_with((*held)[i]))
+          << "pool " << i << " held " << (*held)[i] << " and is now " << content;
+      (*held)[i] = content;
+    }
+  }
+
+  // Each pool as each history has it, and each replica down, or none: so many of all these
+  // combinations, which are evenly chosen.
+  void ExpectNothingLost() {
+    constexpr size_t kAll = kHistories * kHistories * kHistories * kHistories * kPools;
+    constexpr size_t kStep = 83;  // has no divisor in common with kAll
+    const char* const asked = std::getenv("HYPERLOOP_PUT_BACKS");
+    const size_t count = asked == nullptr ? 40 : std::min<size_t>(std::stoul(asked), kAll);
+    for (size_t i = 0; i < count; ++i) {
+      size_t rest = i * kStep % kAll;
+      const auto next = [&](size_t choices) {
+        const size_t choice = rest % choices;
+        rest /= choices;
+        return choice;
+      };
+      std::array<History, kPools> pools{};
+      for (History& each : pools) each = static_cast<History>(next(kHistories));
+      ExpectNothingLost(pools, next(kPools));
+    }
+  }
+  // `down`: kOwn: none.
+  void ExpectNothingLost(const std::array<History, kPools>& pools, size_t down) {
+    SCOPED_TRACE(testing::Message() << "histories of r0, r1, r2, own: " << pools[0] << pools[1]
+                                    << pools[2] << pools[3] << ", down: " << down);
+    ASSERT_NO_FATAL_FAILURE(PutBackAll(pools));
+    std::array<std::string, kPools> held;
+    for (size_t i = 0; i < kPools; ++i) held[i] = content_[pools[i]];
+    if (down != kOwn) Stop(down);
+    if (down == kOwn) {
+      without_some_ = false;
+      ASSERT_NO_FATAL_FAILURE(OpenAndCheck(&held));
+      without_some_ = true;
+      if (opened_) return;
+    }
+    ASSERT_NO_FATAL_FAILURE(OpenAndCheck(&held));
+    ExpectOpened(pools, down);
+    if (down == kOwn) return;
+    StartAllAgain();
+    ASSERT_NO_FATAL_FAILURE(OpenAndCheck(&held));
+  }
+  // Nothing contradicts what most replicas have: the group is opened with it.
+  void ExpectOpened(const std::array<History, kPools>& pools, size_t down) {
+    size_t has_one = 0, has_other = 0;
+    for (size_t i = 0; i < kOwn; ++i) {
+      if (i == down) continue;
+      has_one += pools[i] == kOne ? 1 : 0;
+      has_other += pools[i] == kOther ? 1 : 0;
+    }
+    const History own = pools[kOwn];
+    const bool all_one = has_other == 0 && own != kOther, all_other = has_one == 0 && own != kOne;
+    const bool most_one = most_go_on_ && has_one == 2 && own != kOther;
+    const bool most_other = most_go_on_ && has_other == 2 && own != kOne;
+    EXPECT_TRUE(opened_ || !(all_one || all_other || most_one || most_other)) << refused_;
+  }
+
+  std::array<std::string, kHistories> content_;
+  bool most_go_on_ = true;  // whatever the one other replica has
+  bool opened_ = false;
+  std::string refused_;
+};
+
+TEST_F(SessionPutBackTest, NothingThatIsThereIsLost) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  ExpectNothingLost();
+}
+
+// The logs end at the same record.
+TEST_F(SessionPutBackTest, NorWhereTheHistoriesAreEquallyLong) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(3, 3));
+  for (const auto& pools :
+       {std::array{kOne, kOther, kOther, kOther}, std::array{kOther, kOther, kOther, kOne},
+        std::array{kBefore, kOne, kOther, kOne}, std::array{kOne, kOne, kOther, kBefore}})
+    for (size_t down = 0; down <= kOwn; ++down) ExpectNothingLost(pools, down);
+}
+
+// The shorter one has the newer epoch. A log of it might be one whose end is damaged, so no replica
+// that proves more is left out.
+TEST_F(SessionPutBackTest, NorWhereOneOfThemHasANewerEpoch) {
+  most_go_on_ = false;
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 1, kOwn, 2));
+  for (const auto& pools :
+       {std::array{kOne, kOther, kOther, kOther}, std::array{kOne, kOne, kOther, kOne},
+        std::array{kOne, kOne, kOther, kOther}, std::array{kOne, kBefore, kOther, kBefore},
+        std::array{kOther, kOther, kBefore, kOne}})
+    for (size_t down = 0; down <= kOwn; ++down) ExpectNothingLost(pools, down);
+}
+
+// Replica 1 was left out of one of them, and all others went back twice.
+TEST_F(SessionPutBackTest, NorWhereOneOfThemWentOnWithoutAReplica) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3, 1));
+  for (const auto& pools :
+       {std::array{kOther, kOne, kOther, kOther}, std::array{kBefore, kOne, kOther, kOther},
+        std::array{kBefore, kOne, kBefore, kOther}, std::array{kOther, kBefore, kBefore, kOne}})
+    for (size_t down = 0; down <= kOwn; ++down) ExpectNothingLost(pools, down);
+}
+
+// Whoever proves more fails in the first attempt of the opening, so that a second one begins
+// without it.
+TEST_F(SessionPutBackTest, NorIfWhoProvesMoreFailsMeanwhile) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  ASSERT_NO_FATAL_FAILURE(PutBackAll({kOne, kBefore, kBefore, kBefore}));
+  LoseOnce(Body::SealRequest, 1);  // that of the first replica
+  EXPECT_THAT(Refusal(Options()),
+              StatusIs(Code::kCorruption, HasSubstr("as replica " + AddressOf(0) + " said")));
+  ASSERT_NO_FATAL_FAILURE(ExpectTakenWith(content_[kOne]));
+}
+
+// Replica 2 went on alone, by force, and went back since. The others run again.
+TEST_F(SessionPutBackTest, NorWhatAPromotionByForceWrote) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  ASSERT_NO_FATAL_FAILURE(PutBackAll({kOne, kOne, kOne, kOne}));
+  Stop(0);
+  Stop(1);
+  StoreOptions by_force = Options();
+  by_force.given_up = {AddressOf(0), AddressOf(1)};
+  auto store = Taken(by_force);
+  ASSERT_NE(store, nullptr);
+  ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "by force"));
+  const std::string all = Content(*store);
+  ASSERT_OK(store->Close());
+  store.reset();
+  Stop(2);
+  std::filesystem::copy_file(PathOf(2), PathOf(2) + ".branch");
+  Copy(KeptOf(2, kOne), PathOf(2));
+  StartAllAgain();
+  EXPECT_THAT(Refusal(Options()),
+              StatusIs(Code::kCorruption, HasSubstr("it was promoted by force under epoch")));
+  Stop(2);
+  Copy(PathOf(2) + ".branch", PathOf(2));
+  StartAgain(2);
+  StoreOptions branch = Options();
+  branch.replicas = {AddressOf(2)};
+  store = Taken(branch);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), all);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
