@@ -5,6 +5,8 @@
 namespace hyperloop::simulation {
 
 void Steps::Step() {
+  // No number is taken in other runs, so that they are what they were.
+  if (writer_.leave && Below(4) == 0) return StopAllReplicas();
   switch (Below(59)) {
     case 0:
       return Restart(AnyReplica(), /*power=*/false);

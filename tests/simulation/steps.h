@@ -50,6 +50,9 @@ class Steps : public Trial {
   // --- replicas, links, disks and power fail (steps_faults.cc)
   void StopOrStart(int replica);
   void StopReplica(int replica);
+  // The processes of all replicas are stopped, while their RNICs serve on. The primary appends, and
+  // no file may leave the region. Afterwards it may be gone, with all directories.
+  void StopAllReplicas();
   // The process of a replica is stopped for longer than heartbeat_timeout, while its RNIC serves
   // on. The primary goes on without it.
   void SilenceReplica();
@@ -115,6 +118,8 @@ class Steps : public Trial {
   // Somebody opens the group by either side's replicas, or by all, while all or one side is up.
   void OpenASide(const Sides& sides, const std::set<int>& all);
   void OpenAfterwards(const ReplicaList& list);
+  // Until no log shows any more what was in it before.
+  void WriteOverJournal(Store& store);
   void CheckSides(const Sides& sides);
   void CheckSide(int replica, const History& history, const std::string& what);
   void OpenKept(const Sides& sides);

@@ -33,6 +33,17 @@ void Steps::StopReplica(int replica) {
   world_.SetStopped(replica, false);
 }
 
+void Steps::StopAllReplicas() {
+  if (!Settled()) return;
+  Say("all replicas are stopped for a while");
+  const std::set<int> all = sets_.All();
+  for (const int each : all) world_.SetStopped(each, true);
+  primary_->Hurry();
+  std::this_thread::sleep_for(std::chrono::milliseconds(Below(1500)));
+  for (const int each : all) world_.SetStopped(each, false);
+  if (Below(2) == 0) LoseDirectoriesNow();
+}
+
 void Steps::SilenceReplica() {
   const std::chrono::milliseconds timeout = world_.options().heartbeat_timeout;
   if (timeout.count() == 0 || sets_.All().size() < 3 || !Settled()) return;

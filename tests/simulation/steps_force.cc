@@ -5,6 +5,11 @@
 #include "simulation/steps.h"
 
 namespace hyperloop::simulation {
+namespace {
+
+constexpr size_t kPiece = 8 << 10;  // bytes
+
+}  // namespace
 
 void Steps::GoOnByForce() {
   const std::set<int> all = sets_.All();
@@ -69,7 +74,20 @@ void Steps::OpenAfterwards(const ReplicaList& list) {
   TakeResult taken;
   const Status status = (*store)->Take({"/database", false, pairing_}, &taken);
   Say("opening replicas " + list.Text() + " afterwards: " + status.ToString());
+  if (status.ok() && Below(2) == 0) WriteOverJournal(**store);
   (*store)->Close().IgnoreError();
+}
+
+void Steps::WriteOverJournal(Store& store) {
+  const Result<FileId> file = store.Create(kScratch);
+  if (!file.ok()) return;
+  Say("it writes over the journal");
+  const std::string piece(kPiece, '-');
+  for (uint64_t size = 0; size < 2 * world_.options().journal_size; size += kPiece) {
+    const Result<AppendTicket> ticket = store.Append(*file, piece);
+    if (!ticket.ok() || !store.Await(*ticket).ok() || !store.Truncate(*file, 0).ok()) return;
+  }
+  store.Remove(kScratch).IgnoreError();
 }
 
 void Steps::CheckSides(const Sides& sides) {
