@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "support/status_matchers.h"
 
@@ -76,6 +79,49 @@ TEST_F(ReaderTest, AViewOutlivesTheNextOne) {
   EXPECT_NE(reader->view(), before);
   EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
   EXPECT_EQ(Get(before->db(), "key"), "1");
+}
+
+// Another thread's CatchUp must not change what is read through a view, for better or worse: a
+// handle that reads a flush goes back to older values for a moment.
+TEST_F(ReaderTest, AViewStaysAsItIsWhileTheReaderCatchesUp) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  std::vector<std::shared_ptr<const Reader::View>> views;
+  for (int i = 1; i <= 20; ++i) {
+    ASSERT_OK(reader->WaitFor(Put("key", std::to_string(i)), kLong));
+    if (i % 7 == 0) {
+      ASSERT_OK(writer_->Flush({}));
+    }
+    views.push_back(reader->view());
+    for (int before = 1; before <= i; ++before)
+      ASSERT_EQ(Get(views[before - 1]->db(), "key"), std::to_string(before)) << "after " << i;
+  }
+}
+
+TEST_F(ReaderTest, NoThreadSeesAnOlderValueThanBefore) {
+  Put("key", "0");
+  const std::unique_ptr<Reader> reader = Open();
+  std::atomic<bool> ended{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      for (int before = 0; !ended;) {
+        const int now = std::stoi(Get(reader->view()->db(), "key"));
+        ASSERT_GE(now, before);
+        before = now;
+      }
+    });
+  }
+  for (int i = 1; i <= 200; ++i) {
+    const uint64_t token = Put("key", std::to_string(i));
+    if (i % 5 == 1) {
+      ASSERT_OK(writer_->Flush({}));
+    }
+    ASSERT_OK(reader->WaitFor(token, kLong));
+    EXPECT_EQ(Get(reader->view()->db(), "key"), std::to_string(i));
+  }
+  ended = true;
+  for (std::thread& each : threads) each.join();
 }
 
 // A reader runs for weeks.

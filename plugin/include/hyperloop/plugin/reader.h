@@ -3,9 +3,11 @@
 //
 // A RocksDB secondary that has read a flush from the MANIFEST may go on to answer from its older
 // memtables, although its sequence number is right (RocksDB issues 14444 and 15051, mended in
-// 2026). So a Reader opens a second handle whenever the MANIFEST has grown, and after any error,
-// and puts it in the place of the first. The live log, which a new handle replays, is shortest just
-// then.
+// 2026). So no handle reads a MANIFEST that has grown since the handle was opened: another one is
+// opened, and takes its place. The live log, which a new handle replays, is shortest just then. Nor
+// does a handle catch up while anybody reads from it: a Reader has two, brings the one that nobody
+// sees up to date, and puts it in the place of the other. So it takes the memory of two
+// secondaries.
 //
 //   std::unique_ptr<hyperloop::Reader> reader;
 //   Status status = hyperloop::Reader::Open(options, "/srv/followed", "/srv/scratch", &reader);
@@ -13,15 +15,17 @@
 //   status = reader->WaitFor(token, std::chrono::seconds(1));
 //   status = reader->view()->db()->Get(ReadOptions(), key, &value);
 //
-// Thread safety: every method may be called from any thread. Views stay valid as long as they are
-// held. While a CatchUp or WaitFor of another thread runs, a view may answer with older values; a
-// view that was taken after it returned does not.
+// Thread safety: every method may be called from any thread. A view is the database at one moment:
+// whatever other threads do meanwhile, it neither changes nor goes back as long as it is held. A
+// view that was taken later is never older. So hold a view for related reads, take a new one for
+// new data, and hold none for longer than needed: each that is held keeps memtables and files.
 #pragma once
 
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -35,7 +39,7 @@ namespace hyperloop {
 
 class Reader {
  public:
-  // The database at one moment or later. Families are in the order in which they were named.
+  // The database at one moment. Families are in the order in which they were named.
   class View {
    public:
     ~View() {
@@ -52,6 +56,8 @@ class Reader {
     View() = default;
     std::unique_ptr<rocksdb::DB> db_;
     std::vector<rocksdb::ColumnFamilyHandle*> families_;
+    std::string current_;         // the MANIFEST
+    uint64_t manifest_size_ = 0;  // how much of it was there before the handle was opened
   };
 
   // `directory`: the one that is followed. `scratch`: a directory of this reader alone, into which
@@ -80,21 +86,31 @@ class Reader {
     return view_;
   }
 
-  // Brings the view up to what the directory shows. After an error the view is the one before.
+  // Puts a view of what the directory shows now in the place of the one before. After an error it
+  // is still that one.
   rocksdb::Status CatchUp() {
     const std::lock_guard lock(catching_up_);
-    if (ManifestNow() != manifest_) return OpenAnew();
-    const rocksdb::Status status = view_->db()->TryCatchUpWithPrimary();
-    // It may have grown during the call.
-    return status.ok() && ManifestNow() == manifest_ ? status : OpenAnew();
+    // Nobody can get hold of the spare one, so if nobody has it, nobody reads from it.
+    if (spare_ != nullptr && spare_.use_count() == 1 && IsOfManifest(*spare_)) {
+      std::atomic_thread_fence(std::memory_order_acquire);  // after the last one who had it
+      const rocksdb::Status status = spare_->db()->TryCatchUpWithPrimary();
+      // The MANIFEST may have grown during the call.
+      if (status.ok() && IsOfManifest(*spare_)) {
+        Publish(std::move(spare_));
+        return status;
+      }
+    }
+    spare_.reset();
+    return OpenAnew();
   }
 
-  // Catches up until the view has everything up to `sequence`, a number that the writer took from
-  // DB::GetLatestSequenceNumber after its write returned. TimedOut: it does not have it yet;
-  // ask the primary instead. Another error: the last one of CatchUp.
+  // Catches up until views have everything up to `sequence`, a number that the writer took from
+  // DB::GetLatestSequenceNumber after its write returned. TimedOut: they do not have it yet; ask
+  // the primary instead. Another error: the last one of CatchUp.
   rocksdb::Status WaitFor(rocksdb::SequenceNumber sequence, std::chrono::milliseconds timeout) {
     const auto until = std::chrono::steady_clock::now() + timeout;
     while (true) {
+      if (view()->db()->GetLatestSequenceNumber() >= sequence) return rocksdb::Status::OK();
       const rocksdb::Status status = CatchUp();
       if (status.ok() && view()->db()->GetLatestSequenceNumber() >= sequence) return status;
       if (std::chrono::steady_clock::now() >= until)
@@ -104,16 +120,6 @@ class Reader {
   }
 
  private:
-  // Which MANIFEST, and how long it is.
-  struct Manifest {
-    std::string current;
-    uint64_t size = 0;
-    bool operator==(const Manifest& other) const {
-      return current == other.current && size == other.size;
-    }
-    bool operator!=(const Manifest& other) const { return !(*this == other); }
-  };
-
   Reader(const rocksdb::DBOptions& options, std::string directory, std::string scratch,
          std::vector<rocksdb::ColumnFamilyDescriptor> families)
       : options_(options),
@@ -125,15 +131,20 @@ class Reader {
       families_.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
   }
 
-  Manifest ManifestNow() const {
-    Manifest manifest;
+  // Which MANIFEST there is, and how long it is; an empty name: it cannot be told.
+  void LookAtManifest(std::string* current, uint64_t* size) const {
     rocksdb::Env* const env = options_.env;
-    rocksdb::Status status =
-        rocksdb::ReadFileToString(env, directory_ + "/CURRENT", &manifest.current);
-    while (!manifest.current.empty() && manifest.current.back() == '\n')
-      manifest.current.pop_back();
-    if (status.ok()) status = env->GetFileSize(directory_ + "/" + manifest.current, &manifest.size);
-    return status.ok() ? manifest : Manifest();
+    rocksdb::Status status = rocksdb::ReadFileToString(env, directory_ + "/CURRENT", current);
+    while (!current->empty() && current->back() == '\n') current->pop_back();
+    if (status.ok()) status = env->GetFileSize(directory_ + "/" + *current, size);
+    if (!status.ok()) current->clear();
+  }
+  // Whether the MANIFEST is as it was when the view was opened.
+  bool IsOfManifest(const View& view) const {
+    std::string current;
+    uint64_t size = 0;
+    LookAtManifest(&current, &size);
+    return !current.empty() && current == view.current_ && size == view.manifest_size_;
   }
 
   // RocksDB renames the LOG that it finds, and a secondary keeps all that were renamed. Views that
@@ -147,9 +158,23 @@ class Reader {
     }
   }
 
+  // The former view becomes the spare one, unless it cannot catch up any more.
+  void Publish(std::shared_ptr<View> view) {
+    const std::string current = view->current_;
+    const uint64_t size = view->manifest_size_;
+    {
+      const std::lock_guard lock(publishing_);
+      view_.swap(view);
+    }
+    const bool catches_up =
+        view != nullptr && view->current_ == current && view->manifest_size_ == size;
+    spare_ = catches_up ? std::move(view) : nullptr;
+  }
+
   // The MANIFEST is noted before it is read, so that a handle is at most newer than the note.
   rocksdb::Status OpenAnew() {
-    const Manifest manifest = ManifestNow();
+    std::shared_ptr<View> view(new View());
+    LookAtManifest(&view->current_, &view->manifest_size_);
     // Two handles live at a time, and each has a LOG.
     const std::string logs = scratch_ + "/" + std::to_string(opened_++ % 2);
     for (const std::string& made : {scratch_, logs}) {
@@ -157,26 +182,22 @@ class Reader {
       if (!status.ok()) return status;
     }
     DropOldLogs(logs);
-    std::shared_ptr<View> view(new View());
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status =
         rocksdb::DB::OpenAsSecondary(options_, directory_, logs, families_, &view->families_, &db);
     view->db_.reset(db);
-    if (!status.ok()) return status;
-    manifest_ = manifest;
-    const std::lock_guard lock(publishing_);
-    view_ = std::move(view);
+    if (status.ok()) Publish(std::move(view));
     return status;
   }
 
   rocksdb::DBOptions options_;
   const std::string directory_, scratch_;
   std::vector<rocksdb::ColumnFamilyDescriptor> families_;
-  std::mutex catching_up_;  // guards manifest_ and opened_
-  Manifest manifest_;
+  std::mutex catching_up_;  // guards opened_ and spare_
   uint64_t opened_ = 0;
+  std::shared_ptr<View> spare_;    // null: there is none
   mutable std::mutex publishing_;  // guards view_, which only a holder of catching_up_ changes
-  std::shared_ptr<const View> view_;
+  std::shared_ptr<View> view_;
 };
 
 }  // namespace hyperloop
