@@ -27,10 +27,12 @@ bool IsBackgroundThread() {
 }  // namespace
 
 BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
-                               std::unique_ptr<Store> store, std::shared_ptr<Log> log)
+                               std::unique_ptr<Store> store, std::shared_ptr<Decisions> decisions,
+                               std::shared_ptr<Log> log)
     : directory_(std::move(directory)),
       real_directory_(RealPath(directory_)),
       store_(std::move(store)),
+      decisions_(std::move(decisions)),
       log_(std::move(log)),
       fork_detector_(std::move(fork_detector)) {}
 
@@ -61,7 +63,7 @@ bool BoundDirectory::IsDirectory(const std::string& path) const {
 template <class Call>
 auto BoundDirectory::Run(Call&& call, Tails tails) -> decltype(call()) {
   HL_RETURN_IF_ERROR(CheckNotForked());
-  if (has_tails_.load(std::memory_order_acquire)) {
+  if (decisions_->tails()) {
     const Status cut = CutTails();
     if (!cut.ok() && (cut.code() != Code::kNoSpace || tails == Tails::kMustGo)) return cut;
   }
@@ -86,7 +88,7 @@ Status BoundDirectory::CutTails() {
       return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
   }
-  has_tails_.store(false, std::memory_order_release);
+  decisions_->TailsCut();
   return Status::Ok();
 }
 
@@ -127,7 +129,7 @@ Status BoundDirectory::Remove(std::string_view name) {
   const auto remove = [&] {
     std::unique_lock<std::mutex> relisting(relisting_mutex_, std::defer_lock);
     if (IsUnlisted(name)) relisting.lock();
-    const bool tails = has_tails_.load(std::memory_order_acquire);
+    const bool tails = decisions_->tails();
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
     if (status.ok() && file.ok()) ForgetTail(*file);
@@ -244,7 +246,7 @@ void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   } else {
     same->size = std::min(same->size, size);
   }
-  has_tails_.store(true, std::memory_order_release);
+  decisions_->TailLeft();
 }
 
 void BoundDirectory::ForgetTail(FileId file) {
@@ -288,8 +290,7 @@ rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
   if (!error.GetRetryable() && !error.IsNoSpace()) return error;
   // No write takes longer: it may first bring the group back, and is then tried.
   const auto deadline = std::chrono::steady_clock::now() + 3 * store_->options().ack_timeout;
-  while (in_flight_.load(std::memory_order_acquire) != 0 &&
-         std::chrono::steady_clock::now() < deadline) {
+  while (decisions_->any_in_flight() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (!must_reopen.load(std::memory_order_acquire)) return error;

@@ -35,9 +35,10 @@ namespace hyperloop::plugin {
 
 class BoundDirectory {
  public:
-  // `directory` is spelled as RocksDB spells it. `store` has taken its group.
+  // `directory` is spelled as RocksDB spells it. `store` has taken its group, with `decisions`.
   BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
-                 std::unique_ptr<Store> store, std::shared_ptr<Log> log);
+                 std::unique_ptr<Store> store, std::shared_ptr<Decisions> decisions,
+                 std::shared_ptr<Log> log);
   BoundDirectory(const BoundDirectory&) = delete;
   BoundDirectory& operator=(const BoundDirectory&) = delete;
 
@@ -115,20 +116,23 @@ class BoundDirectory {
   // RocksDB gets, or that it gets none.
   class InFlight {
    public:
-    explicit InFlight(BoundDirectory& directory) : directory_(&directory) {
-      directory_->in_flight_.fetch_add(1, std::memory_order_relaxed);
-    }
+    explicit InFlight(BoundDirectory& directory)
+        : decisions_(directory.decisions_.get()), begun_(decisions_->Begin()) {}
     InFlight(const InFlight&) = delete;
     InFlight& operator=(const InFlight&) = delete;
     ~InFlight() { Decided(); }
+    // RocksDB gets no error. `record`: the last one of the change.
+    void Stands(uint64_t record) { decisions_->Stands(begun_, record); }
     void Decided() {
-      if (directory_ != nullptr) directory_->in_flight_.fetch_sub(1, std::memory_order_release);
-      directory_ = nullptr;
+      if (decisions_ != nullptr) decisions_->End();
+      decisions_ = nullptr;
     }
 
    private:
-    BoundDirectory* directory_;
+    Decisions* decisions_;
+    const uint64_t begun_;
   };
+  Decisions& decisions() { return *decisions_; }
   // Set once RocksDB was told that this database must be reopened. No error is retryable then.
   std::atomic<bool> must_reopen{false};
   // Returns `error` as RocksDB should get it. If RocksDB 7.8.3 gets two errors of one outage, of
@@ -177,17 +181,15 @@ class BoundDirectory {
   const std::string directory_;
   const std::string real_directory_;
   const std::unique_ptr<Store> store_;
+  // Its tails() are whether tails_ may have entries.
+  const std::shared_ptr<Decisions> decisions_;
   const std::shared_ptr<Log> log_;
   const std::unique_ptr<ForkDetector> fork_detector_;
 
-  std::atomic<int> in_flight_{0};
   // Of the last append to a log: the thread's mark is written before the number, and read after it.
   std::atomic<const void*> appender_{nullptr};
   std::atomic<uint64_t> appended_log_{0};
   std::atomic<uint64_t> begun_log_{0};  // the newest log that has bytes
-  // Whether tails_ may have entries. Set with release after tails_ was written under mutex_; the
-  // acquire load in Run pairs with it.
-  std::atomic<bool> has_tails_{false};
   std::mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
   mutable std::mutex mutex_;    // guards what follows
   std::vector<Tail> tails_;

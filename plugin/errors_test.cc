@@ -180,6 +180,63 @@ TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
   EXPECT_EQ(group_->LogFiles()["000901.dbtmp"], "fine");
 }
 
+// Whoever follows a replica must not see what RocksDB takes back, whether the group or the local
+// disk failed.
+TEST_F(ErrorsTest, AFailedWriteIsNotDecidedBeforeItIsCut) {
+  for (const bool local : {false, true}) {
+    for (LocalWrite when : {LocalWrite::kAcknowledged, LocalWrite::kOverlapped}) {
+      TearDown();
+      SetUp();
+      const auto faults = std::make_shared<LocalFaults>();
+      StoreOptions store_options = MakeStoreOptions();
+      store_options.local_write = when;
+      Use(faults, store_options);
+      Options options = MakeOptions();
+      options.max_bgerror_resume_count = 0;
+      ASSERT_OK(Open(options));
+      Put("before", "1");
+      EXPECT_EQ(group_->decided(), group_->last_record());
+      faults->fail_halfway = local;
+      if (!local) group_->Inject({"append", Code::kTimedOut, true, 0});
+      ASSERT_THAT(db_->Put(WriteOptions(), "failed", "1"), StatusIs(rocksdb::Status::kIOError));
+      const uint64_t failed = group_->last_record();
+      EXPECT_LT(group_->decided(), failed);
+      faults->fail_halfway = false;
+      std::unique_ptr<rocksdb::FSWritableFile> file;
+      ASSERT_OK(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &file, nullptr));
+      ASSERT_OK(file->Append("next", IOOptions(), nullptr));
+      EXPECT_GT(group_->last_record(), failed + 2) << "nothing was cut";
+      EXPECT_EQ(group_->decided(), group_->last_record());
+    }
+  }
+}
+
+// With ack=sync the sync decides. The append before the last one is never taken back.
+TEST_F(ErrorsTest, WithAckSyncTheLastAppendIsDecidedByItsSync) {
+  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_OK(Open(options));
+  std::unique_ptr<rocksdb::FSWritableFile> file, manifest;
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("confirmed,", IOOptions(), nullptr));
+  EXPECT_LT(group_->decided(), group_->last_record());
+  ASSERT_OK(file->Sync(IOOptions(), nullptr));
+  EXPECT_EQ(group_->decided(), group_->last_record());
+  ASSERT_OK(file->Append("returned,", IOOptions(), nullptr));
+  const uint64_t returned = group_->last_record();
+  ASSERT_OK(file->Append("failed", IOOptions(), nullptr));
+  const uint64_t failed = group_->last_record();
+  EXPECT_EQ(group_->decided(), returned);
+  ASSERT_OK(fs_->NewWritableFile(Path("MANIFEST-000899"), FileOptions(), &manifest, nullptr));
+  ASSERT_OK(manifest->Append("other", IOOptions(), nullptr));
+  ASSERT_OK(manifest->Sync(IOOptions(), nullptr));
+  EXPECT_EQ(group_->decided(), returned) << "another file's sync decides nothing here";
+  group_->Inject({"sync", Code::kTimedOut, false, 0});
+  EXPECT_THAT(file->Sync(IOOptions(), nullptr), StatusIs(rocksdb::Status::kIOError));
+  EXPECT_LT(group_->decided(), failed);
+}
+
 TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
   ASSERT_OK(Open(MakeOptions()));
   Put("memtable", "1");

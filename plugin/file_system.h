@@ -184,7 +184,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status Bind(const std::string& directory);
   // `anew`: the directory is bound to the group by this call, or was by one that was cut short
   // before the directory was set to what the group holds.
-  Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken, bool* anew);
+  Status TakeGroup(const std::string& directory, Store& store, std::shared_ptr<Decisions> decisions,
+                   TakeResult* taken, bool* anew);
   // What TakeGroup asks for, and the directory's pairing file.
   Status MakeRequest(const std::string& directory, TakeRequest* request, PairingFile* file) const;
   // Decides with the group's files whether the directory can be opened with them.

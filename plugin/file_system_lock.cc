@@ -155,11 +155,13 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
   return Status::Ok();
 }
 
-Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store, TakeResult* taken,
+Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store,
+                                      std::shared_ptr<Decisions> decisions, TakeResult* taken,
                                       bool* anew) {
   TakeRequest request;
   PairingFile file;
   HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
+  request.decisions = std::move(decisions);
   *anew = options_.rebind || !file.finished;
   HL_RETURN_IF_ERROR(store.Take(request, taken));
   const bool known = taken->pairing == file.pairing && file.recorded == file.found;
@@ -227,12 +229,13 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store_(options_, log_));
   TakeResult taken;
   bool anew = false;
-  if (Status status = TakeGroup(directory, *store, &taken, &anew); !status.ok()) {
+  const auto decisions = std::make_shared<Decisions>();
+  if (Status status = TakeGroup(directory, *store, decisions, &taken, &anew); !status.ok()) {
     store->Close().IgnoreError();
     return status;
   }
-  auto bound =
-      std::make_shared<BoundDirectory>(directory, std::move(fork_detector), std::move(store), log_);
+  auto bound = std::make_shared<BoundDirectory>(directory, std::move(fork_detector),
+                                                std::move(store), decisions, log_);
   Announce(*bound, taken);
   if (Status status = AdoptIfToldTo(*bound); !status.ok()) {
     bound->Close().IgnoreError();

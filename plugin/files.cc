@@ -65,6 +65,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
 }
 
 LogLaneFile::~LogLaneFile() {
+  if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
   if (log_number_ != 0 && !bound_->InForkedChild()) bound_->NoteLogClosed(log_number_);
 }
 
@@ -168,7 +169,13 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     appended_.store(size_, std::memory_order_release);
     if (begun_now) bound_->NoteLogBegun(log_number_);
     if (sync_confirms_ && log_number_ != 0) bound_->NoteAppended(log_number_);
-    if (!WasCut()) return local;
+    const uint64_t before = last_record_.exchange(sent->record);
+    // A sync that fails gives up the last append.
+    if (sync_confirms_) bound_->decisions().NoteOpen(this, before, sent->record);
+    if (!WasCut()) {
+      in_flight.Stands(sent->record);
+      return local;
+    }
     in_flight.Decided();
     return Failure();
   }
@@ -237,6 +244,7 @@ IOStatus LogLaneFile::SyncGroup() {
     return IOStatus::OK();
   }
   if (WasCut()) return Failure();
+  const uint64_t record = last_record_.load();  // before `end`, so that it is not behind it
   const uint64_t end = appended_.load(std::memory_order_acquire);
   BoundDirectory::InFlight in_flight(*bound_);
   if (Status status = bound_->Sync(); !status.ok()) {
@@ -250,6 +258,8 @@ IOStatus LogLaneFile::SyncGroup() {
     in_flight.Decided();
     return Failure();
   }
+  bound_->decisions().NoteClosed(this, record);
+  in_flight.Stands(record);
   in_flight.Decided();
   if (WasCut()) return Failure();
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);

@@ -138,8 +138,9 @@ class LogLaneFile final : public LocalFile {
   // confirmed it. They are stored in this order. A Sync that reads a value which was stored
   // meanwhile only gives up less.
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
-  std::atomic<bool> failed_{false};  // set under mutex_, before the group's tail is given up
-  std::mutex mutex_;                 // guards what follows
+  std::atomic<uint64_t> last_record_{0};  // of the last append
+  std::atomic<bool> failed_{false};       // set under mutex_, before the group's tail is given up
+  std::mutex mutex_;                      // guards what follows
   rocksdb::IOStatus failure_;
   uint64_t kept_ = kNothingToCut;  // the size to which the group's file is truncated
 };

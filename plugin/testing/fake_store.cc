@@ -36,6 +36,8 @@ class FakeStore final : public Store {
     group_->finished_.clear();
     group_->held_ = true;
     group_->mend_local_ = request.mend_local;
+    group_->decisions_ = request.decisions;
+    if (request.decisions != nullptr) request.decisions->Start(group_->last_record_);
     taken_ = true;
     *result = {group_->pairing_, epoch_, FilesLocked(), group_->left_out_};
     return Status::Ok();
@@ -68,7 +70,7 @@ class FakeStore final : public Store {
       target->content.append(data);
       return Status::Ok();
     }));
-    return AppendTicket{};
+    return AppendTicket{LastRecord()};
   }
   Status Await(AppendTicket) override {
     return Do("await", [] { return Status::Ok(); });
@@ -157,7 +159,10 @@ class FakeStore final : public Store {
   Status Close() override {
     if (!taken_ || !fork_detector_->IsOwner()) return Status::Ok();
     std::lock_guard<std::mutex> lock(group_->mutex_);
-    if (epoch_ == group_->epoch_) group_->held_ = false;
+    if (epoch_ == group_->epoch_) {
+      group_->held_ = false;
+      if (group_->decisions_ != nullptr) group_->decisions_->Finish();
+    }
     taken_ = false;
     return Status::Ok();
   }
@@ -251,13 +256,24 @@ class FakeStore final : public Store {
       if (fault->call != call || fault->skip-- > 0) continue;
       FakeGroup::Fault due = *fault;
       group_->faults_.erase(fault);
-      if (due.applied) change().IgnoreError();
+      if (due.applied) {
+        CountRecordLocked(call);
+        change().IgnoreError();
+      }
       broken_ = due.code == Code::kTimedOut || due.code == Code::kUnavailable ||
                 due.code == Code::kAborted;
       fenced_ = due.code == Code::kFenced;
       return Status(due.code, "injected into " + call);
     }
+    CountRecordLocked(call);
     return change();
+  }
+  void CountRecordLocked(const std::string& call) {
+    if (call != "await" && call != "sync" && call != "await files") ++group_->last_record_;
+  }
+  uint64_t LastRecord() {
+    const std::lock_guard<std::mutex> lock(group_->mutex_);
+    return group_->last_record_;
   }
 
   Result<FakeGroup::File*> Find(FileId id) {
@@ -405,6 +421,18 @@ int FakeGroup::CallsOf(const std::string& call) {
 Pairing FakeGroup::pairing() {
   std::lock_guard<std::mutex> lock(mutex_);
   return pairing_;
+}
+
+uint64_t FakeGroup::last_record() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return last_record_;
+}
+
+uint64_t FakeGroup::decided() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const std::optional<uint64_t> settled = decisions_->Settled();
+  if (settled.has_value() && decisions_->Settled() == settled) decisions_->Decide(last_record_);
+  return decisions_->decided();
 }
 
 uint64_t FakeGroup::epoch() {

@@ -56,6 +56,10 @@ class FakeGroup {
   int CallsOf(const std::string& call);
   Pairing pairing();
   uint64_t epoch();
+  // The record of the last call that changed something; and up to which one all is decided, as an
+  // idle primary finds it.
+  uint64_t last_record();
+  uint64_t decided();
   bool held();
   void SetExtents(uint64_t extents);
   void SetMedia(rnic::Media media);
@@ -90,6 +94,8 @@ class FakeGroup {
   Pairing pairing_;
   std::string directory_;  // that it is bound to
   uint64_t epoch_ = 0;
+  uint64_t last_record_ = 0;
+  std::shared_ptr<Decisions> decisions_;  // the present owner's
   int databases_ = 0;
   bool held_ = false;
   bool link_cut_ = false;

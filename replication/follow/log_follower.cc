@@ -29,6 +29,7 @@ Result<LogFollower::Progress> LogFollower::CatchUp() {
 }
 
 Result<LogFollower::Progress> LogFollower::ReadAnew(const NodeMark& mark) {
+  ++whole_reads_;
   const MarkFetch each = [&] {
     const Result<NodeMark> now = mark_();
     return now.ok() ? *now : NodeMark{};
@@ -45,7 +46,7 @@ Result<LogFollower::Progress> LogFollower::ReadAnew(const NodeMark& mark) {
   shown_ = mark;
   at_ = log.tail;
   // The image is younger than the mark. A word that exceeds it is not the primary's.
-  acked_ = std::max(check.acked, mark.acked <= at_.seq ? mark.acked : 0);
+  acked_ = std::max(HighestDecided(image_->bytes(), info_), mark.acked <= at_.seq ? mark.acked : 0);
   unacknowledged_ = at_.seq - std::min(at_.seq, acked_);
   return Progress::kReadAnew;
 }
@@ -57,7 +58,7 @@ Result<LogFollower::Progress> LogFollower::Append(const NodeMark& mark) {
   HL_ASSIGN_OR_RETURN(const NodeMark after, mark_());
   if (!SameEpoch(mark, after)) return Progress::kAwaitsPrimary;
   // The head has passed records that are not in the ring any more.
-  if (records.acked > records.last_seq) return ReadAnew(mark);
+  if (records.passed > records.last_seq) return ReadAnew(mark);
   const bool hidden = !shows();
   acked_ = std::max(acked_, records.acked);
   const uint64_t before = at_.seq;
@@ -78,7 +79,8 @@ Result<LogFollower::Records> LogFollower::ReadRecords() {
   HL_ASSIGN_OR_RETURN(const Head head, ReadHead(image_->bytes(), info_));
   const std::span<const std::byte> ring = image_->bytes().subspan(kJournalOffset, size);
   Records records;
-  records.acked = head.cursor.seq;
+  records.passed = head.cursor.seq;
+  records.acked = head.cursor.seq - head.undecided;
   LogCursor tail = at_;
   present_ = at_.position;
   piece_ = kFirstPiece;

@@ -1,10 +1,11 @@
 // LogFollower: a private copy of a replica's region that grows with its log, up to the last record
 // that is known to be acknowledged.
 //
-// A record is known to be acknowledged when the head has passed it, or a later record says so, or
-// the primary says so beside its heartbeat. So a follower shows nothing that a takeover could take
-// back, and each state that it shows is a prefix of the log (memtables are made from exactly such
-// bytes: HyperLoop §5.1).
+// A record is known to be acknowledged when the head says so, or a later record, or the primary
+// beside its heartbeat. They say so only of what is durable on every replica and what the primary
+// does not take back after a call that failed (decisions.h). So a follower shows nothing that
+// disappears again, and each state that it shows is a prefix of the log (memtables are made from
+// exactly such bytes: HyperLoop §5.1).
 //
 // It reads by the caller's functions only, which may be RDMA READs of a replica whose process is
 // stopped. A new epoch may change the region without records, so then everything is read anew; the
@@ -49,6 +50,9 @@ class LogFollower {
   const RegionInfo& info() const { return info_; }
   uint64_t seq() const { return at_.seq; }
   uint64_t epoch() const { return shown_.installed; }
+  uint64_t region_size() const { return region_size_; }
+  // How often it began to read everything.
+  uint64_t whole_reads() const { return whole_reads_; }
   // How many records the log has that are not yet known to be acknowledged.
   uint64_t unacknowledged() const { return unacknowledged_; }
 
@@ -57,7 +61,8 @@ class LogFollower {
   struct Records {
     std::vector<RecordView> views;  // they point into the image's ring
     uint64_t last_seq = 0;
-    uint64_t acked = 0;  // the greatest seq that they or the head state as acknowledged
+    uint64_t passed = 0;  // by the head
+    uint64_t acked = 0;   // the greatest seq that they or the head state as acknowledged
   };
 
   Result<Progress> ReadAnew(const NodeMark& mark);
@@ -75,6 +80,7 @@ class LogFollower {
   LogCursor at_;    // behind the last record that was applied
   uint64_t acked_ = 0;
   uint64_t unacknowledged_ = 0;
+  uint64_t whole_reads_ = 0;
   uint64_t present_ = 0, piece_ = 0;  // of the look under way: log position; how much to read next
 };
 

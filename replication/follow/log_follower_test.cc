@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "files/file_table.h"
 #include "support/status_matchers.h"
@@ -17,8 +18,7 @@ using Progress = LogFollower::Progress;
 
 class Followed {
  public:
-  // While the follower reads, the primary writes so often.
-  explicit Followed(uint64_t seed, uint64_t percent = 0) : primary(seed), percent_(percent) {}
+  explicit Followed(uint64_t seed, uint64_t percent = 0) : primary(seed, &decided), busy(percent) {}
 
   // The files that are shown hold what their names say. Returns the newest one's number.
   uint64_t ExpectWhatNamesSay() const {
@@ -41,11 +41,13 @@ class Followed {
     return std::nullopt;
   }
 
+  // Up to where the primary's program has decided what it takes back.
+  std::atomic<uint64_t> decided{UINT64_MAX};
   BusyPrimary primary;
   NodeMark mark{1, 1, 0};
   LogFollower follower{[this](uint64_t offset, std::span<std::byte> out) -> Status {
                          while (!out.empty()) {
-                           while (primary.Luck(percent_)) primary.Write();
+                           while (primary.Luck(busy)) primary.Write();
                            const size_t piece = std::min<size_t>(out.size(), 2048);
                            const auto bytes = primary.member().subspan(offset, piece);
                            std::ranges::copy(bytes, out.begin());
@@ -55,9 +57,7 @@ class Followed {
                          return {};
                        },
                        [this]() -> Result<NodeMark> { return mark; }, primary.member().size()};
-
- private:
-  const uint64_t percent_;
+  uint64_t busy;  // percent: how often the primary writes while the follower reads
 };
 
 TEST(LogFollowerTest, ShowsPrefixesInWhichEverythingIsAcknowledged) {
@@ -101,6 +101,43 @@ TEST(LogFollowerTest, ShowsAllOnceThePrimaryRests) {
   EXPECT_EQ(followed.SizeOf(BusyPrimary::Name(newest)), size);
   EXPECT_EQ(followed.follower.unacknowledged(), 0u);
   EXPECT_EQ(followed.follower.CatchUp().value(), Progress::kNone);
+}
+
+// Such a record may be durable everywhere. What its primary still takes back must not be seen, also
+// if the head passes it because the ring is full, or the follower reads everything anew.
+TEST(LogFollowerTest, ShowsNothingThatThePrimaryMayTakeBack) {
+  uint64_t shown = 0, anew = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Followed followed(seed, seed % 20);
+    for (int look = 0; look < 30; ++look) {
+      if (look % 3 == 0) followed.decided = followed.primary.acked_seq() + seed % 3;
+      // The ring holds less than this.
+      for (int i = look % 10 == 9 ? 60 : 5; i > 0; --i) followed.primary.Write();
+      if (look % 4 == 3) followed.primary.Rest();
+      followed.mark.acked =
+          std::min(followed.primary.acked_seq(), followed.decided.load());  // as a session tells
+      const Result<Progress> progress = followed.follower.CatchUp();
+      if (progress.status().code() == Code::kBusy) continue;
+      ASSERT_OK(progress);
+      anew += *progress == Progress::kReadAnew ? 1 : 0;
+      if (!followed.follower.shows()) continue;
+      ++shown;
+      ASSERT_LE(followed.follower.seq(), followed.decided.load());
+      followed.ExpectWhatNamesSay();
+      if (testing::Test::HasFailure()) return;
+    }
+    followed.decided = UINT64_MAX;
+    followed.busy = 0;
+    followed.primary.Write();
+    const auto [newest, size] = followed.primary.Acknowledge();
+    followed.primary.Rest();
+    ASSERT_OK(followed.follower.CatchUp());
+    ASSERT_TRUE(followed.follower.shows());
+    EXPECT_EQ(followed.SizeOf(BusyPrimary::Name(newest)), size);
+  }
+  EXPECT_GT(shown, 300u);
+  EXPECT_GT(anew, 60u);
 }
 
 // While the primary is idle no later record says that the last one was acknowledged.

@@ -349,8 +349,8 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   header.entry_count = static_cast<uint16_t>(spec.pieces.size());
   header.epoch = epoch_;
   header.seq = tail_.seq + 1;
-  header.acked_seq = acked_seq_;
-  header.executed_seq = executed_.seq;
+  header.acked_seq = DecidedUpTo(acked_seq_);
+  header.executed_seq = std::min(executed_.seq, header.acked_seq);
   header.length = static_cast<uint32_t>(length);
   header.file_slot = spec.file_slot;
   header.file_end = spec.file_end;
@@ -523,9 +523,11 @@ Status Journal::StartCheckpoint() {
   return {};
 }
 
-Status Journal::WriteHeadIfExecuted() {
+Status Journal::WriteHeadIfExecuted(bool force) {
   if (target_.seq == 0 || next_head_ticket_ != 0 || executed_.seq < target_.seq) return {};
-  next_head_ = {head_.generation + 1, target_};
+  const uint64_t undecided = target_.seq - DecidedUpTo(target_.seq);
+  if (undecided != 0 && !force) return {};
+  next_head_ = {head_.generation + 1, target_, undecided};
   const uint64_t offset = kHeadOffsets[next_head_.generation & 1];
   const HeadBlock block = MakeHeadBlock(info_, next_head_);
   std::memcpy(region_.data() + offset, &block, sizeof(block));
@@ -542,7 +544,7 @@ Status Journal::AdvanceCheckpoint(bool force) {
   if (target_.seq == 0 && (force || ring_bytes_used() > options_.checkpoint_bytes)) {
     HL_RETURN_IF_ERROR(StartCheckpoint());
   }
-  return WriteHeadIfExecuted();
+  return WriteHeadIfExecuted(force);
 }
 
 Status Journal::Checkpoint() {
@@ -550,7 +552,7 @@ Status Journal::Checkpoint() {
   while (true) {  // two rounds if a checkpoint with an older target is under way
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
     HL_RETURN_IF_ERROR(Drain());
-    HL_RETURN_IF_ERROR(WriteHeadIfExecuted());
+    HL_RETURN_IF_ERROR(WriteHeadIfExecuted(true));
     HL_RETURN_IF_ERROR(WaitTicket(next_head_ticket_));
     FinishHead();
     if (head_.cursor == tail_) return {};

@@ -34,7 +34,9 @@
 // Not thread safe: the owner locks. JournalOptions injects the clock and the pauses.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -78,6 +80,9 @@ struct JournalOptions {
   std::function<Status()> check;
   // The head is moved when this much of the ring is in use; 0: a quarter of it.
   uint64_t checkpoint_bytes = 0;
+  // Decisions::decided_word, which outlives the journal. Records and heads state nothing behind it
+  // as acknowledged. Null: everything is decided.
+  const std::atomic<uint64_t>* decided = nullptr;
 };
 
 struct RecordPiece {
@@ -216,7 +221,14 @@ class Journal {
   // The three steps that move the head. Each does what is possible now, without waiting.
   void FinishHead();
   Status StartCheckpoint();
-  Status WriteHeadIfExecuted();
+  // `force`: also if not all up to the target is decided, which the head then says.
+  Status WriteHeadIfExecuted(bool force);
+  // How much of what is acknowledged up to `seq` is decided.
+  uint64_t DecidedUpTo(uint64_t seq) const {
+    return options_.decided == nullptr
+               ? seq
+               : std::min(seq, options_.decided->load(std::memory_order_acquire));
+  }
   // Makes these steps. `force`: also if checkpoint_bytes of the ring are not in use.
   Status AdvanceCheckpoint(bool force);
   // Breaks the journal, and returns the error that broke it first.

@@ -119,4 +119,12 @@ uint64_t HighestAcked(std::span<const std::byte> image, const RegionInfo& info) 
   return acked;
 }
 
+uint64_t HighestDecided(std::span<const std::byte> image, const RegionInfo& info) {
+  if (image.size() < info.geometry.journal_end()) return 0;
+  const Result<Head> head = ReadHead(image, info);
+  uint64_t decided = head.ok() ? head->cursor.seq - head->undecided : 0;
+  FindEvidence(image.subspan(kJournalOffset, info.geometry.journal_size), info, decided, &decided);
+  return decided;
+}
+
 }  // namespace hyperloop

@@ -40,4 +40,8 @@ Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& inf
 // member's log that ends before it may be used.
 uint64_t HighestAcked(std::span<const std::byte> image, const RegionInfo& info);
 
+// The same, of what the primary will not take back either (RecordHeader::acked_seq): a head shows
+// that of less than it has passed, if it says so.
+uint64_t HighestDecided(std::span<const std::byte> image, const RegionInfo& info);
+
 }  // namespace hyperloop

@@ -37,8 +37,9 @@ struct RecordHeader {
   uint16_t entry_count;
   uint64_t epoch;
   uint64_t seq;
-  // Every record up to acked_seq was durable on every replica when this one was made, and every
-  // record up to executed_seq was executed.
+  // Every record up to acked_seq was durable on every replica when this one was made, and it was
+  // decided that no failed call takes it back (decisions.h). Every record up to executed_seq was
+  // executed.
   uint64_t acked_seq;
   uint64_t executed_seq;
   uint32_t length;     // bytes of header, entries and payload; the next record begins at the next

@@ -154,6 +154,7 @@ HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head) {
   block.epoch = head.cursor.epoch;
   block.position = head.cursor.position;
   block.record_crc = head.cursor.crc;
+  block.undecided = head.undecided;
   block.crc = StructCrc(block, info.seed);
   return block;
 }
@@ -165,10 +166,12 @@ Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& 
     return Corruption("head block fails its checksum");
   }
   if (block.generation == 0 || block.position % kRecordAlign != 0 || block.zero0 != 0 ||
-      !AllZero(block.zero)) {
+      block.undecided > block.seq || block.zero1 != 0) {
     return Corruption("head block states an impossible place");
   }
-  return Head{block.generation, {block.seq, block.epoch, block.position, block.record_crc}};
+  return Head{block.generation,
+              {block.seq, block.epoch, block.position, block.record_crc},
+              block.undecided};
 }
 
 Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info) {

@@ -179,14 +179,17 @@ struct HeadBlock {
   uint64_t position;
   uint32_t record_crc;
   uint32_t zero0;
-  std::array<uint64_t, 2> zero;
+  uint64_t undecided;  // so many of the last records up to `seq` the primary may take back
+  uint64_t zero1;
 };
-static_assert(sizeof(HeadBlock) == 64 && offsetof(HeadBlock, position) == 32);
+static_assert(sizeof(HeadBlock) == 64 && offsetof(HeadBlock, position) == 32 &&
+              offsetof(HeadBlock, undecided) == 48);
 inline constexpr uint32_t kHeadMagic = 0x44414548;  // "HEAD"
 
 struct Head {
   uint64_t generation = 0;
   LogCursor cursor;
+  uint64_t undecided = 0;
 };
 HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head);
 // Parses one copy, 64 B. kCorruption: it fails its check.

@@ -242,6 +242,12 @@ TEST(Head, NewerValidCopyCounts) {
   EXPECT_EQ(ReadHead(region, info)->cursor.seq, 0u);
   region[kHeadOffsets[1] + 20] ^= std::byte{1};
   EXPECT_THAT(ReadHead(region, info), StatusIs(Code::kCorruption));
+  // No more can be undecided than there is.
+  for (const uint64_t undecided : {uint64_t{5}, uint64_t{6}}) {
+    const HeadBlock open = MakeHeadBlock(info, {3, newer.cursor, undecided});
+    const auto parsed = ParseHeadBlock(std::as_bytes(std::span(&open, 1)), info);
+    EXPECT_EQ(parsed.ok() ? parsed->undecided : 0, undecided == 5 ? 5u : 0u);
+  }
   // A head of another group does not pass.
   auto foreign = Formatted();
   const auto foreign_info = ParseSuperblock(foreign, foreign.size()).value();

@@ -149,6 +149,7 @@ Status Session::MakeLane() {
   journal_options.window = options_.window;
   journal_options.space_timeout = options_.space_timeout;
   journal_options.patience = options_.ack_timeout / 2;
+  if (decisions_ != nullptr) journal_options.decided = &decisions_->decided_word();
   journal_options.check = [this] {
     HL_RETURN_IF_ERROR(CheckMembers());
     unproven_ = nullptr;
@@ -210,6 +211,10 @@ void Session::StartTicking() {
 
 // Runs on ticker_'s thread, which ends before lane_ does.
 std::chrono::milliseconds Session::Tick() {
+  const auto settled = [this]() -> std::optional<uint64_t> {
+    return decisions_ == nullptr ? std::nullopt : decisions_->Settled();
+  };
+  const std::optional<uint64_t> before = settled();
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
     // Meanwhile calls fail, or try to bring the group back themselves (Regain). This thread tries
@@ -218,7 +223,10 @@ std::chrono::milliseconds Session::Tick() {
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return kIdleTick;
   }
-  heartbeat_->SetAcked(MakeOwnerAcked(epoch(), LaneCounters::Get(lane_->counters().acked_seq)));
+  if (seq->has_value() && before.has_value() && settled() == before) decisions_->Decide(**seq);
+  const uint64_t acked = LaneCounters::Get(lane_->counters().acked_seq);
+  heartbeat_->SetAcked(MakeOwnerAcked(
+      epoch(), decisions_ == nullptr ? acked : std::min(acked, decisions_->decided())));
   // If something was appended since the last tick, the next one comes soon, so that the last record
   // gets executed.
   const bool moved = !seq->has_value() || std::exchange(ticked_seq_, **seq) != **seq;
@@ -324,6 +332,8 @@ Status Session::Close() {
   closing_ = false;  // the checkpoint may bring the group back once more
   Status status;
   if (lane_ != nullptr) {
+    // No call changes anything any more, and what is there stays.
+    if (decisions_ != nullptr) decisions_->Finish();
     status = lane_->status();
     if (status.ok()) status = lane_->Checkpoint();
     // Threads of the bulk lane end no later than this wait, so that nobody waits for them later.

@@ -392,6 +392,7 @@ class Session {
   LogState log_state_;
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
+  std::shared_ptr<Decisions> decisions_;  // as TakeRequest's
   std::unique_ptr<FileLane> lane_;
   CallLimit bulk_limit_{options_.ack_timeout};  // of the calls for files
   std::unique_ptr<BulkLane> bulk_;              // null: no directory, or not serving

@@ -282,8 +282,11 @@ class Session::TakingDriver {
   }
   Event CarryOut(const taking::Serve&) {
     s_.times_.Begin("files");
+    s_.decisions_ = request_.decisions;
     Status status = s_.MakeLane();
     if (status.ok()) status = s_.BindLane(request_, result_);
+    if (status.ok() && s_.decisions_ != nullptr)
+      s_.decisions_->Start(s_.lane_->statistics().last_seq);
     if (status.ok()) s_.StartBulkLane(request_, result_->files, joiners_);
     return taking::Done<taking::Serve>{status};
   }

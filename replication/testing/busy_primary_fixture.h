@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <random>
 #include <string>
@@ -18,9 +19,12 @@ namespace hyperloop {
 // Writes files whose names say what they hold. A few of them exist at a time.
 class BusyPrimary {
  public:
-  explicit BusyPrimary(uint64_t seed) : random_(seed) {
+  // `decided`: as JournalOptions.
+  explicit BusyPrimary(uint64_t seed, const std::atomic<uint64_t>* decided = nullptr)
+      : random_(seed) {
     JournalOptions options;
     options.window = 8;
+    options.decided = decided;
     auto journal = Journal::Create(&group_, region_.bytes, region_.info,
                                    ScanLog(region_.bytes, region_.info).value(), &media_, options)
                        .value();

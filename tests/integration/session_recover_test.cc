@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "follow/log_follower.h"
 #include "integration/session_fixture.h"
 #include "primary/absent_watch.h"
 #include "support/rival_seal.h"
@@ -390,6 +391,57 @@ TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   EXPECT_THAT(Content(*store), testing::AnyOf(content, content + "two"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// A record that is durable everywhere although its call failed, because the group came back later
+// or the local disk failed. The program cuts it then, and nobody may have seen it.
+TEST_F(SessionRecoverTest, AFollowerShowsNoWriteThatThePrimaryTakesBack) {
+  const auto decisions = std::make_shared<Decisions>();
+  TakeRequest request = Request();
+  request.decisions = decisions;
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(request, &result));
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  const auto append = [&](std::string_view data) {
+    const auto ticket = store->Append(*file, data);
+    EXPECT_OK(ticket);
+    EXPECT_OK(store->Await(*ticket));
+    return ticket->record;
+  };
+  const auto device = rnic_.OpenDevice("observer");
+  ASSERT_OK(device);
+  const auto view = NodeView::Connect(**device, "r0");
+  ASSERT_OK(view);
+  LogFollower follower(
+      [&](uint64_t offset, std::span<std::byte> out) { return (*view)->Read(offset, out); },
+      [&] { return (*view)->Mark(); }, (*view)->region_size());
+  const auto shows = [&](uint64_t record) {
+    return follower.CatchUp().ok() && follower.shows() && follower.seq() >= record;
+  };
+  uint64_t begun = decisions->Begin();
+  const uint64_t kept = append("one");
+  decisions->Stands(begun, kept);
+  decisions->End();
+  EXPECT_TRUE(Eventually([&] { return shows(kept); }));
+
+  begun = decisions->Begin();
+  const uint64_t failed = append("two");
+  EndQueues(1);
+  ASSERT_TRUE(Eventually([&] { return store->Sync().ok(); })) << "nobody knows the outcome yet";
+  ASSERT_TRUE(HeartbeatMoves(0));
+  EXPECT_FALSE(shows(failed));
+  decisions->TailLeft();
+  decisions->End();
+  ASSERT_TRUE(HeartbeatMoves(0));
+  EXPECT_FALSE(shows(failed)) << "it is not cut yet";
+  ASSERT_OK(store->Truncate(*file, 3));
+  decisions->TailsCut();
+  EXPECT_TRUE(Eventually([&] { return shows(failed + 1); }));
+  EXPECT_EQ(FileTable::Load(follower.image(), follower.info())->List().front().size, 3u);
+  EXPECT_OK(store->Close());
 }
 
 // It has lost its queues, and waits for a device to make others.

@@ -32,6 +32,7 @@
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/replication/decisions.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/whole_file.h"
 
@@ -135,6 +136,8 @@ struct TakeRequest {
   // what the file holds. Called by a thread of the store until Close returns. Null: no file leaves
   // the region (Store::Finish).
   std::function<Result<WholeFile>(const std::string& name)> settle = nullptr;
+  // What the caller tells of its own changes. Null: none is taken back.
+  std::shared_ptr<Decisions> decisions = nullptr;
 };
 
 struct TakeResult {
