@@ -1,10 +1,10 @@
 // hyperloopctl follow
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,132 +13,57 @@
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "ctl/repeat.h"
-#include "files/file_table.h"
-#include "follow/followed_directory.h"
-#include "follow/log_follower.h"
+#include "follow/replica_follower.h"
 #include "hyperloop/core/text.h"
+#include "options/size_option.h"
 
 namespace hyperloop::ctl {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{10};
-constexpr std::chrono::seconds kReconnect{1};
-constexpr std::chrono::seconds kTell{2};  // how long a file must be missing until it is named
-constexpr std::chrono::seconds kTidy{1};  // how often names are removed whose time is over
-
 struct FollowOptions {
   Where where;
-  uint32_t replica = 0;
+  std::string replica;  // a number, or kSelf
   std::string to, files;
   uint32_t retain = 60;  // seconds
+  uint64_t retain_bytes = uint64_t{4} << 30;
 };
+
+constexpr char kSelf[] = "self";
+constexpr std::chrono::milliseconds kMostSleep{100};  // until a signal is seen
 
 volatile std::sig_atomic_t ended = 0;
 
-// One replica, from its connection to the first error.
-class Following {
- public:
-  static Result<std::unique_ptr<Following>> Begin(const FollowOptions& options) {
-    HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(options.where));
-    HL_ASSIGN_OR_RETURN(const NodePlace* place, nodes.Replica(options.replica));
-    // The pool of a dead one could be read, but then its process could not start again.
-    if (place->state == ProcessState::kDead)
-      return Unavailable(Text(place->name, " is dead; start it, or follow another replica"));
-    const std::string files = options.files.empty() ? place->files : options.files;
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(*place));
-    return std::unique_ptr<Following>(
-        new Following(options, std::move(nodes), std::move(view), files));
-  }
+// For CLI11: empty, or what is wrong.
+std::string CheckReplica(const std::string& text) {
+  const bool number = !text.empty() && text.size() <= 3 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  return text == kSelf || number ? "" : "'" + text + "' is neither self nor a replica's number";
+}
 
-  // Shows what is new in `*directory`, which it opens when there is something to show.
-  Result<LogFollower::Progress> Look(std::unique_ptr<FollowedDirectory>* directory) {
-    HL_ASSIGN_OR_RETURN(const LogFollower::Progress progress, log_.CatchUp());
-    anew_ = anew_ || progress == LogFollower::Progress::kReadAnew;
-    if (!log_.shows()) return progress;
-    const bool changed = progress == LogFollower::Progress::kAppended ||
-                         progress == LogFollower::Progress::kReadAnew;
-    const auto now = std::chrono::steady_clock::now();
-    if (!changed && !missing_.has_value() && shown_ && now < tidy_at_) return progress;
-    if (*directory == nullptr || anew_) {
-      HL_RETURN_IF_ERROR(CheckOrigin(directory));
-      store_.reset();  // the replica may have made its directory of files anew
-      anew_ = false;
-    }
-    behind_ = log_.seq() < (*directory)->seq();
-    if (behind_) return progress;
-    if (store_ == nullptr) HL_RETURN_IF_ERROR(OpenStore());
-    HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(log_.image(), log_.info()));
-    HL_ASSIGN_OR_RETURN(
-        std::optional<std::string> missing,
-        (*directory)->Show({log_.image(), log_.info(), table, store_.get(), log_.seq()}, now));
-    if (missing != missing_) missing_since_ = now;
-    missing_ = std::move(missing);
-    waits_long_ = missing_.has_value() && now - missing_since_ >= kTell;
-    shown_ = shown_ || !missing_.has_value();
-    tidy_at_ = now + kTidy;
-    return progress;
-  }
+Result<ReplicaFollower::Replica> Connect(const FollowOptions& options) {
+  HL_ASSIGN_OR_RETURN(Nodes found, Nodes::Find(options.where));
+  const auto nodes = std::make_shared<Nodes>(std::move(found));  // it owns the device
+  HL_ASSIGN_OR_RETURN(const NodePlace* place,
+                      options.replica == kSelf
+                          ? nodes->OwnReplica()
+                          : nodes->Replica(static_cast<uint32_t>(std::stoul(options.replica))));
+  // The pool of a dead one could be read, but then its process could not start again.
+  if (place->state == ProcessState::kDead)
+    return Unavailable(Text(place->name, " is dead; start it, or follow another replica"));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes->View(*place));
+  const std::string files = options.files.empty() ? place->files : options.files;
+  return ReplicaFollower::Replica{nodes, std::move(view), files};
+}
 
-  const LogFollower& log() const { return log_; }
-  const std::optional<std::string>& missing() const { return missing_; }
-  // Each table is missing while it is shipped.
-  bool waits_long() const { return waits_long_; }
-  bool shown() const { return shown_; }
-  bool behind() const { return behind_; }
-
- private:
-  Following(const FollowOptions& options, Nodes nodes, std::unique_ptr<NodeView> view,
-            std::string files)
-      : options_(options),
-        nodes_(std::move(nodes)),
-        view_(std::move(view)),
-        files_(std::move(files)) {}
-
-  // The branch may be another one than when the directory was opened.
-  Status CheckOrigin(std::unique_ptr<FollowedDirectory>* directory) {
-    HL_ASSIGN_OR_RETURN(const NodeStatus status, view_->ReadStatus());
-    const FollowedDirectory::Origin origin{status.group, status.branch_epoch, status.branch_owner};
-    if (*directory != nullptr && (*directory)->origin() == origin) return {};
-    directory->reset();
-    HL_ASSIGN_OR_RETURN(*directory, FollowedDirectory::Open(options_.to, origin,
-                                                            std::chrono::seconds(options_.retain)));
-    return {};
-  }
-  Status OpenStore() {
-    if (files_.empty()) return {};
-    auto store = FileStore::OpenToRead(GroupDirectory(files_, log_.info().group));
-    if (store.status().code() == Code::kNotFound) return {};
-    HL_RETURN_IF_ERROR(store.status());
-    store_ = std::move(store).value();
-    return {};
-  }
-
-  const FollowOptions& options_;
-  const Nodes nodes_;  // owns the device
-  const std::unique_ptr<NodeView> view_;
-  const std::string files_;
-  LogFollower log_{
-      [this](uint64_t offset, std::span<std::byte> out) { return view_->Read(offset, out); },
-      [this] { return view_->Mark(); }, view_->region_size()};
-  std::unique_ptr<FileStore> store_;
-  std::optional<std::string> missing_;
-  bool waits_long_ = false;
-  std::chrono::steady_clock::time_point missing_since_{};
-  bool shown_ = false;
-  bool anew_ = false;    // what was read anew has not been shown yet
-  bool behind_ = false;  // the replica lacks what was shown of another one, or before
-  std::chrono::steady_clock::time_point tidy_at_{};
-};
-
-std::string TextOf(const Following& following, LogFollower::Progress progress) {
+std::string TextOf(const ReplicaFollower& follower, LogFollower::Progress progress) {
   if (progress == LogFollower::Progress::kAwaitsPrimary)
-    return following.shown() ? "a primary is taking the group; what is shown stays"
-                             : "waits for a primary that takes the group";
-  if (following.behind()) return "waits until the replica holds all that is shown";
-  if (following.waits_long())
-    return Text("waits for ", *following.missing(), ", which the replica does not hold yet");
-  if (!following.shown()) return {};  // until the next heartbeat
-  return Text("follows epoch ", following.log().epoch());
+    return follower.shown() ? "a primary is taking the group; what is shown stays"
+                            : "waits for a primary that takes the group";
+  if (follower.behind()) return "waits until the replica holds all that is shown";
+  if (follower.waits_long())
+    return Text("waits for ", *follower.missing(), ", which the replica does not hold yet");
+  if (!follower.shown()) return {};  // until the next heartbeat
+  return Text("follows epoch ", follower.epoch());
 }
 
 // Says something once, until it says something else.
@@ -146,9 +71,12 @@ class Teller {
  public:
   void Say(const std::string& text) {
     if (text.empty() || text == said_) return;
+    SayNow(text);
+    said_ = text;
+  }
+  void SayNow(const std::string& text) const {
     std::printf("%s  %s\n", TimeNow().c_str(), Printable(text, 4096).c_str());
     std::fflush(stdout);
-    said_ = text;
   }
 
  private:
@@ -168,30 +96,25 @@ int Run(const FollowOptions& options) {
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   Teller teller;
-  std::unique_ptr<FollowedDirectory> directory;
-  std::unique_ptr<Following> following;
-  bool first = true;
+  ReplicaFollower follower([&] { return Connect(options); }, options.to,
+                           {std::chrono::seconds(options.retain), options.retain_bytes});
+  bool first = true, told_of_room = false;
   while (ended == 0) {
-    Status status;
-    if (following == nullptr) {
-      Result<std::unique_ptr<Following>> begun = Following::Begin(options);
-      status = begun.status();
-      if (begun.ok()) following = std::move(begun).value();
-    }
-    if (following != nullptr) {
-      const Result<LogFollower::Progress> progress = following->Look(&directory);
-      status = progress.status();
-      if (progress.ok()) teller.Say(TextOf(*following, *progress));
-    }
-    if (status.ok()) {
+    const auto now = std::chrono::steady_clock::now();
+    const Result<LogFollower::Progress> progress = follower.Look(now);
+    if (progress.ok()) {
+      teller.Say(TextOf(follower, *progress));
+      if (follower.gone_early() != 0 && !std::exchange(told_of_room, true))
+        teller.SayNow(
+            "dropped files have more than --retain-bytes; their names go before --retain");
       first = false;
-      std::this_thread::sleep_for(kLook);
-      continue;
+    } else if (first || IsFinal(progress.status())) {
+      return Fail(progress.status());
+    } else {
+      teller.Say(Text(progress.status().message(), "; what is shown stays, and it is tried again"));
     }
-    if (first || IsFinal(status)) return Fail(status);
-    teller.Say(Text(status.message(), "; what is shown stays, and it is tried again"));
-    following.reset();
-    std::this_thread::sleep_for(kReconnect);
+    for (auto left = follower.pause(); ended == 0 && left.count() > 0; left -= kMostSleep)
+      std::this_thread::sleep_for(std::min(left, kMostSleep));
   }
   return kExitOk;
 }
@@ -205,8 +128,12 @@ void AddFollow(CLI::App& app, Action* chosen) {
       "keep a directory that grows as the group is written, from which stock RocksDB reads (as a "
       "secondary, or read-only); shows nothing that is not acknowledged; runs until SIGTERM");
   AddWhere(follow, &options->where);
-  follow->add_option("--replica", options->replica, "which replica of the group to read")
+  follow
+      ->add_option("--replica", options->replica,
+                   "which replica of the group to read: its number, or self, the one on this "
+                   "machine")
       ->required()
+      ->check(CLI::Validator(CheckReplica, ""))
       ->type_name("N");
   follow->add_option("--to", options->to, "the directory: new, empty, or one that follow made")
       ->required()
@@ -222,6 +149,13 @@ void AddFollow(CLI::App& app, Action* chosen) {
       ->check(CLI::Range(0u, 86400u))
       ->type_name("SECONDS")
       ->capture_default_str();
+  follow
+      ->add_option("--retain-bytes", options->retain_bytes,
+                   "at most how many bytes (K, M, G) such files have together; the ones that were "
+                   "dropped first go earlier")
+      ->transform(SizeFrom(0, UINT64_MAX))
+      ->type_name("BYTES")
+      ->default_str("4G");
   follow->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

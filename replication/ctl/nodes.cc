@@ -1,12 +1,17 @@
 #include "ctl/nodes.h"
 
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <pwd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "hyperloop/core/text.h"
@@ -27,6 +32,37 @@ std::string OwnerOf(const std::string& path) {
   if (stat(path.c_str(), &file) != 0) return "an unknown user";
   const passwd* const user = getpwuid(file.st_uid);
   return user != nullptr ? Text("user ", user->pw_name) : Text("user ", file.st_uid);
+}
+
+// In the form of getnameinfo's numbers; empty: it cannot be told.
+std::string NumericAddress(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST];
+  return getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
+}
+
+std::set<std::string> OwnAddresses() {
+  std::set<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return addresses;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    const int family = each->ifa_addr == nullptr ? AF_UNSPEC : each->ifa_addr->sa_family;
+    if (family == AF_INET) addresses.insert(NumericAddress(each->ifa_addr, sizeof(sockaddr_in)));
+    if (family == AF_INET6) addresses.insert(NumericAddress(each->ifa_addr, sizeof(sockaddr_in6)));
+  }
+  freeifaddrs(list);
+  addresses.erase("");
+  return addresses;
+}
+
+// The address of a control endpoint; empty: it cannot be told.
+std::string AddressOf(const std::string& listen) {
+  const Result<control::Endpoint> endpoint = control::ParseEndpoint(listen);
+  addrinfo* found = nullptr;
+  if (!endpoint.ok() || getaddrinfo(endpoint->host.c_str(), nullptr, nullptr, &found) != 0)
+    return "";
+  const std::string address = NumericAddress(found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return address;
 }
 
 // The name of this machine in the keys directory `keys`, which daemons of other machines know.
@@ -162,6 +198,25 @@ Result<const NodePlace*> Nodes::Replica(uint32_t index) const {
   if (index < replicas_.size()) return &replicas_[index];
   return InvalidArgument("no replica " + std::to_string(index) + ": the group has " +
                          std::to_string(replicas_.size()) + ", counted from 0");
+}
+
+Result<const NodePlace*> Nodes::OwnReplica() const {
+  const std::set<std::string> own = OwnAddresses();
+  std::vector<const NodePlace*> here;
+  std::string numbers;
+  for (const NodePlace& place : replicas_) {
+    if (!own.contains(AddressOf(place.listen))) continue;
+    if (place.host == own_host_) return &place;
+    here.push_back(&place);
+    numbers += Text(numbers.empty() ? "" : ", ", &place - replicas_.data());
+  }
+  if (here.size() == 1) return here.front();
+  if (here.empty())
+    return InvalidArgument(
+        "no replica of the group listens at an address of this machine; say "
+        "which one to use by its number");
+  return InvalidArgument(
+      Text("the group has several replicas on this machine; say which one to use: ", numbers));
 }
 
 Result<rnic::Device*> Nodes::Device() {

@@ -63,6 +63,9 @@ class Nodes {
   const std::string& uri() const { return uri_; }  // of the whole group
   // kInvalidArgument: no such replica.
   Result<const NodePlace*> Replica(uint32_t index) const;
+  // The one whose control endpoint is an address of this machine; of several, the one whose host
+  // has the name of this machine's identity. kInvalidArgument: there is none, or it is not clear.
+  Result<const NodePlace*> OwnReplica() const;
   // Reads a replica that runs or is stopped through its RNIC, and a dead one through its pool.
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
   // answer. A replica that is `silent` and whose host is not known: why.

@@ -168,8 +168,9 @@ Status Make(const std::string& directory) {
 
 }  // namespace
 
-Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(
-    const std::string& path, const Origin& origin, std::chrono::milliseconds retain) {
+Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(const std::string& path,
+                                                                   const Origin& origin,
+                                                                   const Retention& retention) {
   HL_RETURN_IF_ERROR(Make(path));
   // Whoever may write there could make links out of it between a look and a write.
   HL_RETURN_IF_ERROR(CheckDirectory(path, DirectoryRule::kOwn).status());
@@ -194,7 +195,7 @@ Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(
   }
   const uint64_t seq = text.empty() ? 0 : SeqOf(std::string_view(text).substr(own.size()));
   return std::unique_ptr<FollowedDirectory>(
-      new FollowedDirectory(path, origin, std::move(fd), retain, seq));
+      new FollowedDirectory(path, origin, std::move(fd), retention, seq));
 }
 
 Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, Time now) {
@@ -272,7 +273,7 @@ Status FollowedDirectory::RetireLeftOver(const FileTable& table, Time now) {
   std::set<std::string> listed;
   for (const FileInfo& file : table.List()) listed.insert(file.name);
   const auto retire = [&](const std::string& name) {
-    if (!listed.contains(name)) retired_.emplace(name, now);
+    if (!listed.contains(name)) NoteRetired(name, now);
   };
   HL_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path_));
   for (const std::string& name : names)
@@ -456,20 +457,40 @@ Status FollowedDirectory::Retire(const FileTable& table, Time now) {
   for (const FileInfo& file : table.List()) listed.insert(file.name);
   std::erase_if(shown_, [&](const auto& each) {
     if (listed.contains(each.first)) return false;
-    retired_.emplace(each.first, now);
+    NoteRetired(each.first, now);
     return true;
   });
+  uint64_t bytes = 0;
   for (auto each = retired_.begin(); each != retired_.end();) {
-    if (now - each->second < retain_) {
+    if (now - each->second.since < retention_.time) {
+      bytes += each->second.size;
       ++each;
       continue;
     }
-    // A directory of that name is somebody else's.
-    if (::unlink(PathOf(each->first).c_str()) != 0 && errno != ENOENT && errno != EISDIR)
-      return FromErrno(errno, "remove " + PathOf(each->first));
+    HL_RETURN_IF_ERROR(RemoveName(each->first));
     each = retired_.erase(each);
   }
+  while (bytes > retention_.bytes) {
+    const auto first =
+        std::ranges::min_element(retired_, {}, [](const auto& each) { return each.second.since; });
+    HL_RETURN_IF_ERROR(RemoveName(first->first));
+    bytes -= first->second.size;
+    retired_.erase(first);
+    ++gone_early_;
+  }
   return {};
+}
+
+void FollowedDirectory::NoteRetired(const std::string& name, Time now) {
+  struct stat st;
+  const bool there = ::lstat(PathOf(name).c_str(), &st) == 0 && S_ISREG(st.st_mode);
+  retired_.emplace(name, Retired{now, there ? static_cast<uint64_t>(st.st_size) : 0});
+}
+
+// A directory of that name is somebody else's.
+Status FollowedDirectory::RemoveName(const std::string& name) const {
+  if (::unlink(PathOf(name).c_str()) == 0 || errno == ENOENT || errno == EISDIR) return {};
+  return FromErrno(errno, "remove " + PathOf(name));
 }
 
 }  // namespace hyperloop

@@ -6,7 +6,8 @@
 // a consistent database. A log grows in place, also when the group keeps it as a whole file by now,
 // because a reader has it open. Any other whole file is a hard link of the replica's where the file
 // system allows it, else a copy; nothing is ever written through a hard link. A file that the group
-// does not list any more keeps its name for `retain`, because a reader may be about to open it.
+// does not list any more keeps its name for a while (Retention), because a reader may be about to
+// open it.
 //
 // Nothing here is made durable: after a restart, or a power failure, each file is compared with the
 // group before it is shown again. Symbolic links are never followed. Not thread safe.
@@ -42,13 +43,20 @@ class FollowedDirectory {
     friend bool operator==(const Origin&, const Origin&) = default;
   };
 
+  // How long names of dropped files stay, and at most how many bytes their files have together. If
+  // there are more, those that were dropped first go earlier.
+  struct Retention {
+    std::chrono::milliseconds time;
+    uint64_t bytes = UINT64_MAX;
+  };
+
   // Makes `path`, which only this user may enter then, if it is absent, and takes it for itself
   // until destruction. kPermissionDenied: others may write there. kAlreadyExists: it holds
   // something else. kInvalidArgument: it shows another group or another branch. kBusy:
   // another process follows there.
   static Result<std::unique_ptr<FollowedDirectory>> Open(const std::string& path,
                                                          const Origin& origin,
-                                                         std::chrono::milliseconds retain);
+                                                         const Retention& retention);
 
   struct State {
     std::span<const std::byte> image;  // as of one record
@@ -67,6 +75,8 @@ class FollowedDirectory {
   // The last record that this process, or one before it, showed; another replica, or one that is
   // made anew, may not have it yet.
   uint64_t seq() const { return seq_; }
+  // How many names of dropped files went before their time, because their files had too many bytes.
+  uint64_t gone_early() const { return gone_early_; }
 
  private:
   struct Shown {
@@ -76,12 +86,17 @@ class FollowedDirectory {
     uint64_t checksum = 0;  // of a whole file
   };
 
-  FollowedDirectory(std::string path, Origin origin, UniqueFd lock,
-                    std::chrono::milliseconds retain, uint64_t seq)
+  struct Retired {
+    Time since;
+    uint64_t size = 0;
+  };
+
+  FollowedDirectory(std::string path, Origin origin, UniqueFd lock, const Retention& retention,
+                    uint64_t seq)
       : path_(std::move(path)),
         origin_(std::move(origin)),
         lock_(std::move(lock)),
-        retain_(retain),
+        retention_(retention),
         seq_(seq) {}
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
   std::string Temporary() const { return PathOf(".hyperloop-follower.tmp"); }
@@ -101,15 +116,18 @@ class FollowedDirectory {
   Status Append(const State& state, const FileInfo& file, uint64_t from, const std::string& path,
                 int flags) const;
   Status Retire(const FileTable& table, Time now);
+  void NoteRetired(const std::string& name, Time now);
+  Status RemoveName(const std::string& name) const;
 
   const std::string path_;
   const Origin origin_;
   const UniqueFd lock_;  // of the mark
-  const std::chrono::milliseconds retain_;
+  const Retention retention_;
   uint64_t seq_;
   bool compared_ = false;  // with what an earlier process left
   std::map<std::string, Shown> shown_;
-  std::map<std::string, Time> retired_;  // since when
+  std::map<std::string, Retired> retired_;
+  uint64_t gone_early_ = 0;
 };
 
 }  // namespace hyperloop

@@ -29,7 +29,7 @@ class FollowedDirectoryTest : public testing::Test {
   ~FollowedDirectoryTest() override { fs::remove_all(base); }
 
   std::unique_ptr<FollowedDirectory> Open(uint64_t branch = 0) {
-    return Must(FollowedDirectory::Open(base + "/to", {"group-1", branch, ""}, seconds(60)));
+    return Must(FollowedDirectory::Open(base + "/to", {"group-1", branch, ""}, {seconds(60)}));
   }
   // Shows what the primary has written so far. The name of a file that is missing.
   Result<std::optional<std::string>> Show(FollowedDirectory& directory) {
@@ -169,6 +169,31 @@ TEST_F(FollowedDirectoryTest, ARemovedFileKeepsItsNameForAWhile) {
   EXPECT_OK(Show(*directory));
   EXPECT_EQ(Read("000007.sst"), "-");
   EXPECT_EQ(Read("000004.log"), "-");
+}
+
+// What a reader may still need is somebody's disk.
+TEST_F(FollowedDirectoryTest, DroppedFilesTakeAtMostSoManyBytes) {
+  const auto directory =
+      Must(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, {seconds(60), /*bytes=*/25}));
+  for (const char* name : {"000005.sst", "000006.sst", "000007.sst", "000008.sst"})
+    Arrive(List(name, "ten bytes."), "ten bytes.");
+  EXPECT_EQ(Must(Show(*directory)), std::nullopt);
+  for (const char* name : {"000007.sst", "000005.sst"}) {
+    ASSERT_OK(bench.lane->Remove(name));
+    EXPECT_OK(Show(*directory));
+    now += seconds(1);
+  }
+  EXPECT_EQ(Read("000007.sst"), "ten bytes.");
+  EXPECT_EQ(directory->gone_early(), 0u);
+  ASSERT_OK(bench.lane->Remove("000006.sst"));
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000007.sst"), "-") << "it was dropped first";
+  EXPECT_EQ(Read("000005.sst") + Read("000006.sst"), "ten bytes.ten bytes.");
+  EXPECT_EQ(directory->gone_early(), 1u);
+  now += seconds(60);
+  EXPECT_OK(Show(*directory));
+  EXPECT_EQ(Read("000005.sst") + Read("000006.sst"), "--");
+  EXPECT_EQ(directory->gone_early(), 1u);
 }
 
 TEST_F(FollowedDirectoryTest, ALogThatLeftTheRegionKeepsItsBytes) {
@@ -372,7 +397,7 @@ TEST_F(FollowedDirectoryTest, ShowsNoOtherDatabaseThanItBeganWith) {
 TEST_F(FollowedDirectoryTest, RefusesADirectoryThatHoldsSomethingElse) {
   fs::create_directory(base + "/to");
   std::ofstream(base + "/to/CURRENT") << "MANIFEST-000001\n";
-  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, {seconds(60)}).status(),
               StatusIs(Code::kAlreadyExists, HasSubstr("name a new or empty directory")));
   EXPECT_EQ(Read("CURRENT"), "MANIFEST-000001\n");
   EXPECT_EQ(Read("hyperloop-follower"), "-");
@@ -383,16 +408,16 @@ TEST_F(FollowedDirectoryTest, KeepsOthersOut) {
   Open();
   EXPECT_EQ(fs::status(base + "/to").permissions(), fs::perms::owner_all);
   fs::permissions(base + "/to", fs::perms::all);
-  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, {seconds(60)}).status(),
               StatusIs(Code::kPermissionDenied));
 }
 
 TEST_F(FollowedDirectoryTest, RefusesAnotherBranchAndASecondFollower) {
   auto directory = Open(0);
-  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, seconds(60)).status(),
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 0, ""}, {seconds(60)}).status(),
               StatusIs(Code::kBusy));
   directory.reset();
-  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 7, "o"}, seconds(60)).status(),
+  EXPECT_THAT(FollowedDirectory::Open(base + "/to", {"group-1", 7, "o"}, {seconds(60)}).status(),
               StatusIs(Code::kInvalidArgument, HasSubstr("name another directory")));
 }
 

@@ -31,8 +31,8 @@ class FileWriter : public MediaWriter {
   Status Persist(const void* data, size_t size) override {
     const std::lock_guard lock(mutex_);
     if (error_ != 0) return FailedLocked();
-    constexpr uintptr_t kPage = 4096;
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kPage - 1);
+    constexpr uintptr_t kMultiple = 4096;  // msync takes whole pages
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kMultiple - 1);
     const uintptr_t end = reinterpret_cast<uintptr_t>(data) + size;
     if (size == 0) return {};
     if (::msync(reinterpret_cast<void*>(begin), end - begin, MS_SYNC) == 0) return {};

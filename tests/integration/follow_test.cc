@@ -85,6 +85,27 @@ TEST_F(FollowTest, ASecondaryReadsWhatIsWrittenMeanwhile) {
   ASSERT_TRUE(Eventually([&] { return Reads(700); })) << "after a kill";
 }
 
+TEST_F(FollowTest, SeveralReplicasHereAreNoSelf) {
+  const CtlRun run =
+      RunCtl(cluster_.folder(), {"follow", "--dir", dir_, "--replica", "self", "--to", to_});
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_THAT(run.err, HasSubstr("say which one to use: 0, 1, 2"));
+}
+
+using OwnReplicaTest = SharedClusterTest<1, 64 << 20>;
+
+TEST_F(OwnReplicaTest, IsFollowedAsSelf) {
+  TestDatabase database(cluster_.Options(), cluster_.folder() + "/db");
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(10));
+  ChildProcess follower = ChildProcess::Spawn({ProgramPath("hyperloopctl"), "follow", "--dir",
+                                               cluster_.folder() + "/cluster", "--replica", "self",
+                                               "--to", cluster_.folder() + "/followed"});
+  EXPECT_THAT(follower.ReadLine(), HasSubstr("follows epoch"));
+  follower.Signal(SIGTERM);
+  EXPECT_EQ(follower.Wait(), 0);
+}
+
 TEST_F(FollowTest, OutlivesTheReplica) {
   ASSERT_OK(database_.Open());
   ASSERT_OK(database_.Fill(50));
