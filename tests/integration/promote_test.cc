@@ -121,6 +121,23 @@ TEST_F(PromoteTest, APoolThatLostItsEndIsComparedAgainAfterAnOpening) {
   EXPECT_THAT(with.text, testing::Not(HasSubstr("left out")));
 }
 
+// The standby's pool was left out of a resize.
+TEST_F(PromoteTest, APoolOfBeforeAResizeIsSetAside) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  ASSERT_EQ(Promote(Elsewhere()).exit_status, 0);
+  ASSERT_NO_FATAL_FAILURE(ExpectServes(kKeys));
+  const uint64_t former = cluster_.region_size();
+  ASSERT_EQ(cluster_.Resize(2 * former, 256), "");
+  fs::remove_all(NewDirectory());
+  const Outcome promoted = Promote(Elsewhere());
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  EXPECT_THAT(promoted.text, HasSubstr("holds its group's database"));
+  ASSERT_NO_FATAL_FAILURE(ExpectServes(kKeys + 1));
+  const std::string pool = Elsewhere().pool;
+  EXPECT_TRUE(fs::exists(pool + ".before-resize-" + std::to_string(former)));
+  EXPECT_GT(fs::file_size(pool), 2 * former);
+}
+
 // A link that an earlier call left is the replica's own file.
 TEST_F(PromoteTest, ALeftoverLinkIsNotWrittenThrough) {
   ASSERT_NO_FATAL_FAILURE(WriteAndClose());
