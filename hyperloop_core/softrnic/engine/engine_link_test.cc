@@ -425,7 +425,7 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
 }
 
 // A host that is found elsewhere, or nowhere any more: what is under way ends, and so does what an
-// idle queue pair sends next.
+// idle queue pair sends next. The host writes nothing here any more, either.
 TEST(EngineLink, AChangedRouteEndsTheQueuePairsOfTheOldOne) {
   for (const bool idle : {false, true}) {
     for (const bool moved : {false, true}) {
@@ -435,17 +435,30 @@ TEST(EngineLink, AChangedRouteEndsTheQueuePairsOfTheOldOne) {
         p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
         p.a_qp.Ring();
       };
+      const auto write_there = [&p](size_t at) {
+        p.b_qp.Write(reinterpret_cast<uint64_t>(p.back + at), p.a->rkey, p.b->At(p.dst, 8),
+                     CqeMode::kAlways);
+        p.b_qp.Ring();
+        p.Run();
+        const auto ends = p.b_cq.PollAll();
+        return ends.size() == 1 ? ends[0].status : WcStatus::kFlushed;
+      };
       write();
       if (idle) {
         p.Run();
         ExpectAllGood(p.a_cq.PollAll(), 1);
+        EXPECT_EQ(write_there(0), WcStatus::kSuccess);
       } else {
         p.StepEngines();
       }
       MemoryNetwork::Link& other = p.network.Connect(p.a_port, p.b_port);
       p.a_port->SetRoute("b", moved ? other.id : kNoLink);
       p.StepEngines();
-      if (idle) write();
+      if (idle) {
+        EXPECT_EQ(write_there(8), WcStatus::kRetryExceeded);
+        EXPECT_EQ(p.Word(p.back + 8), 0u);
+        write();
+      }
       p.StepEngines();
       const auto ends = p.a_cq.PollAll();
       ASSERT_EQ(ends.size(), 1u);

@@ -73,6 +73,7 @@ struct Remote {
   uint64_t rnr_until_ns = 0;  // not 0: the peer had no receive, and nothing is sent until then
 
   // --- responder
+  bool shut = false;  // no route leads to the peer's host any more, and its requests are refused
   uint64_t granted_nonce = 0;
   uint64_t granted = 0;  // the session; 0: none
   bool began = false;    // a request of the session ran

@@ -368,6 +368,7 @@ void RemoteRequester::EndOtherRoutes(uint64_t prefix, LinkId link) {
       return;
     link_work_.ForgetWaiting(qp);
     r->link = kNoLink;
+    r->shut = true;
     clients_.RunFor(qp, [&] {
       if (qp.state == rnic::QpState::kReadyToSend && r->phase != Remote::Phase::kStopped &&
           Transit::FirstUnanswered(qp) != nullptr)

@@ -70,7 +70,7 @@ void RemoteResponder::Answer(LinkId to, const Packet& request, PacketType type, 
 void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
   const bool again = held != nullptr && std::exchange(held->flushing, false);
   Qp* const qp = qps_.Find(p.dest_qpn);
-  const bool ours = qp != nullptr && qp->peer.remote != nullptr &&
+  const bool ours = qp != nullptr && qp->peer.remote != nullptr && !qp->peer.remote->shut &&
                     qp->peer.remote->granted == p.session && qp->peer.qpn == p.source_qpn;
   if (ours && qp->peer.remote->nak_syndrome != 0) {
     Packet failed = p;
@@ -298,7 +298,7 @@ void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
   // asks again.
   if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
   const bool ours =
-      qp != nullptr && qp->peer.remote != nullptr && qp->peer.connected &&
+      qp != nullptr && qp->peer.remote != nullptr && !qp->peer.remote->shut && qp->peer.connected &&
       qp->peer.qpn == p.source_qpn &&
       (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&
       std::memcmp(qp->host->gid.data(), p.payload.data(), 16) == 0 &&
