@@ -1,6 +1,7 @@
 // Memory runs out in the engine, in each command and in each request. Either one allocation fails,
 // or all that follow fail too. Only the client that asked may be evicted, and what it had is given
 // back.
+#include <endian.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -399,6 +400,21 @@ void RequestsOverALink(bool of_a) {
 }
 TEST(EngineMemoryExhaustion, ARequestOverALinkCostsTheOneWhoAsks) { RequestsOverALink(true); }
 TEST(EngineMemoryExhaustion, ARequestOverALinkCostsTheOneWhoIsAsked) { RequestsOverALink(false); }
+
+TEST(EngineMemoryExhaustion, ARouteThatIsToldIsThere) {
+  ForEachFailingAllocation({.harmed = 0}, [](Shortage& shortage) {
+    Linked p;
+    p.a_port->SetRoute("c", p.ab.id);
+    EXPECT_FALSE(shortage.Here([&] { p.a_engine.Run(100); }));
+    TestQp of_c = p.b_qp;
+    const uint64_t prefix = htobe64(GidPrefix("c"));
+    std::memcpy(of_c.gid.data(), &prefix, sizeof prefix);
+    p.a->Modify(p.a_qp, QpState::kReset);
+    p.a->Modify(p.a_qp, QpState::kInit, 0);
+    EXPECT_OK(p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &of_c));
+    return true;
+  });
+}
 
 // What memory runs out for at b is asked for again.
 void ServiceOverALink(bool of_a) {

@@ -93,6 +93,16 @@ class Machines {
   void ListPeer(int i) const {
     std::ofstream(folder_ + "/peers", std::ios::app) << Host(i) << "=" << Address(i) << ":7471\n";
   }
+  // Takes the lines of machine `i` out of a file.
+  void TakeOut(int i, const std::string& path) const {
+    std::ifstream file(path);
+    std::string rest;
+    for (std::string line; std::getline(file, line);)
+      if (!line.starts_with(Host(i) + "=") && !line.starts_with(Host(i) + " ")) rest += line + "\n";
+    { std::ofstream(path + ".new") << rest; }
+    fs::rename(path + ".new", path);
+  }
+  std::string TrustedFile(int i) const { return KeysDir(folder_, Host(i)) + "/trusted"; }
   void StartReplica(int i) {
     replicas_[i] =
         Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
@@ -436,6 +446,31 @@ TEST_F(NamespaceTest, AMachineJoinsAGroupThatIsInUse) {
   machines_.has_spare = true;
   ASSERT_TRUE(WaitForLines(50));
   EXPECT_FALSE(progress_->failed) << progress_->failure;
+  progress_->stop = true;
+  EXPECT_EQ(WriterStatus(), 0);
+  ExpectNothingLost();
+}
+
+// docs/operations.md, "A group on several machines": no daemon of the others is restarted.
+TEST_F(NamespaceTest, AMachineThatIsTakenOutHasNoLinkToTheOthersAnyMore) {
+  for (int i = 0; i < kNodes; ++i) {
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(kSpare, i, identity::kRoleLink));
+    ASSERT_NO_FATAL_FAILURE(machines_.LetTrust(i, kSpare, identity::kRoleLink));
+  }
+  machines_.ListPeer(kSpare);
+  ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
+  const auto links_up = [&](int i, uint64_t count) {
+    return Eventually([&] { return machines_.Counter(i, "links_up") == count; });
+  };
+  ASSERT_TRUE(links_up(kSpare, kNodes));
+  ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(60)));
+  ASSERT_TRUE(WaitForLines(50));
+  for (int i = 0; i < kNodes; ++i) machines_.TakeOut(kSpare, machines_.TrustedFile(i));
+  machines_.TakeOut(kSpare, machines_.Path("peers"));
+  EXPECT_TRUE(links_up(kSpare, 0));
+  for (int i = 0; i < kNodes; ++i) EXPECT_TRUE(links_up(i, kNodes - 1)) << i;
+  ASSERT_TRUE(WaitForLines(50));
+  EXPECT_EQ(machines_.Counter(0, "link_reconnects"), 0u) << "a link of the others was cut";
   progress_->stop = true;
   EXPECT_EQ(WriterStatus(), 0);
   ExpectNothingLost();

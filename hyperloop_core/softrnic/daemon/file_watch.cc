@@ -28,6 +28,7 @@ bool FileWatch::Look() {
   const Stamp now = Now();
   const bool quiet = now == seen_;
   seen_ = now;
+  restless_ = quiet ? 0 : restless_ + 1;
   if (!quiet || now == taken_) return false;
   taken_ = now;
   return true;

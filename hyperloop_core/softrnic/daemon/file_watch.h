@@ -26,6 +26,8 @@ class FileWatch {
   // What was found could not be used for a reason that is not the file's: the next look at which
   // the file is quiet is true again.
   void Forget() { taken_ = {}; }
+  // How many looks in a row found that the file had changed since the one before.
+  int restless() const { return restless_; }
 
  private:
   // What stat says: a file that was changed or replaced has another stamp.
@@ -39,6 +41,7 @@ class FileWatch {
 
   const std::string path_;
   Stamp seen_, taken_;
+  int restless_ = 0;
 };
 
 }  // namespace hyperloop::softrnic

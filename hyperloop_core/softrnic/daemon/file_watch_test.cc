@@ -75,7 +75,9 @@ TEST_F(FileWatchTest, AFileThatIsBeingWrittenWaits) {
   EXPECT_FALSE(watch.Look());
   Write("all of it, and more");
   EXPECT_FALSE(watch.Look());
+  EXPECT_EQ(watch.restless(), 3);
   EXPECT_TRUE(watch.Look());
+  EXPECT_EQ(watch.restless(), 0);
 }
 
 }  // namespace

@@ -120,31 +120,43 @@ bool LinkAddress::wildcard() const {
   return IN6_IS_ADDR_UNSPECIFIED(&v6);
 }
 
-bool Reaches(const LinkAddress& address, const LinkAddress& listening) {
-  if (address == listening) return true;
-  // [::] takes IPv4, too.
-  if (!listening.wildcard() || address.port() != listening.port() ||
-      (listening.storage.ss_family == AF_INET && address.storage.ss_family != AF_INET))
-    return false;
-  if (address.loopback() || address.wildcard()) return true;
+bool LinkAddress::SameHost(const LinkAddress& other) const {
+  if (storage.ss_family != other.storage.ss_family) return false;
+  if (storage.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(&other.storage)->sin_addr.s_addr;
+  return IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6*>(&other.storage)->sin6_addr);
+}
+
+uint32_t LinkAddress::interface() const {
+  if (storage.ss_family != AF_INET6) return 0;
+  return reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_scope_id;
+}
+
+OwnAddresses::OwnAddresses(const LinkAddress& listening) : listening_(listening) {
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* each = all; each != nullptr && !found; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.storage.ss_family)
-      continue;
-    LinkAddress own = address;  // with its port
-    if (each->ifa_addr->sa_family == AF_INET) {
-      reinterpret_cast<sockaddr_in*>(&own.storage)->sin_addr =
-          reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
-    } else {
-      reinterpret_cast<sockaddr_in6*>(&own.storage)->sin6_addr =
-          reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
-    }
-    found = own == address;
+  if (!listening_.wildcard() || getifaddrs(&all) != 0) return;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    const int family = each->ifa_addr == nullptr ? AF_UNSPEC : each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    LinkAddress address;
+    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, each->ifa_addr, address.length);
+    interfaces_.push_back(address);
   }
-  freeifaddrs(all);
-  return found;
+}
+
+bool OwnAddresses::Has(const LinkAddress& address) const {
+  if (address == listening_) return true;
+  // [::] takes IPv4, too.
+  if (!listening_.wildcard() || address.port() != listening_.port() ||
+      (listening_.storage.ss_family == AF_INET && address.storage.ss_family != AF_INET))
+    return false;
+  return address.loopback() || address.wildcard() ||
+         std::ranges::any_of(interfaces_,
+                             [&](const LinkAddress& own) { return own.SameHost(address); });
 }
 
 Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port) {

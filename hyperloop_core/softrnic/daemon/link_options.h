@@ -27,13 +27,28 @@ struct LinkAddress {
   // Identifies the address's owner: an IPv4 address, or the first 64 bits of an IPv6 address,
   // because one owner has all addresses with these bits.
   std::string Source() const;
+  // Whatever the ports and the interfaces (%eth0) are.
+  bool SameHost(const LinkAddress& other) const;
   friend bool operator==(const LinkAddress& a, const LinkAddress& b) {
-    return a.ToString() == b.ToString();
+    return a.SameHost(b) && a.port() == b.port() && a.interface() == b.interface();
   }
+
+ private:
+  uint32_t interface() const;  // 0: not given
 };
 
-// True if a connection to `address` reaches a socket that listens at `listening` on this machine.
-bool Reaches(const LinkAddress& address, const LinkAddress& listening);
+// The addresses at which a socket that listens at `listening` is reached on this machine, as they are
+// when this is made.
+class OwnAddresses {
+ public:
+  explicit OwnAddresses(const LinkAddress& listening);
+  bool Has(const LinkAddress& address) const;
+
+ private:
+  const LinkAddress listening_;
+  std::vector<LinkAddress>
+      interfaces_;  // if listening_ is a wildcard; their ports count for nothing
+};
 
 // "10.0.0.1:7471" or "[fe80::1]:7471"; names are not looked up. Port 0 only if `any_port`.
 Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port);

@@ -47,6 +47,7 @@ LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
     : options_(std::move(options)),
       log_(std::make_shared<LimitedLog>(log)),
       peers_watch_(options_.peers_file),
+      trusted_watch_(options_.keys == nullptr ? "" : options_.keys->dir() + "/trusted"),
       refusals_(std::move(log), "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }
@@ -144,17 +145,24 @@ std::string LinkServer::CounterText() const {
   return text;
 }
 
+LinkServer::Neighbour* LinkServer::NeighbourAt(LinkId link) const {
+  if (link == kNoLink || link >= kIncomingLinks) return nullptr;
+  const size_t place = (link - 1) % kMaxNeighbours;
+  return place < Neighbours().size() ? neighbours_[place].get() : nullptr;
+}
+
 // --- the engine's side
 
 bool LinkServer::Ready(LinkId link) {
-  if (link == kNoLink || link > Neighbours().size()) return false;
-  Neighbour& neighbour = NeighbourAt(link);
-  if (!neighbour.up.load(std::memory_order_acquire)) return false;
-  if (neighbour.queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
+  Neighbour* const neighbour = NeighbourAt(link);
+  if (neighbour == nullptr || !neighbour->up.load(std::memory_order_acquire) ||
+      neighbour->id.load() != link)
+    return false;
+  if (neighbour->queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
   // Sets the flag before it looks again, because the thread looks at the flag after it made room.
-  neighbour.wants_room.store(true);
-  if (neighbour.queued.load() >= kLinkQueueBytes / 2) return false;
-  return neighbour.wants_room.exchange(false);
+  neighbour->wants_room.store(true);
+  if (neighbour->queued.load() >= kLinkQueueBytes / 2) return false;
+  return neighbour->wants_room.exchange(false);
 }
 
 void LinkServer::Send(LinkId link, std::span<const std::byte> packet) {
@@ -170,8 +178,8 @@ void LinkServer::Send(LinkId link, std::span<const std::byte> packet) {
   }
   staged_.back().awaited |= AnswerIsAwaited(packet);
   staged_bytes_ += bytes;
-  if (link != kNoLink && link <= Neighbours().size())
-    NeighbourAt(link).queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  if (Neighbour* const neighbour = NeighbourAt(link))
+    neighbour->queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
 void LinkServer::Flush() {
@@ -223,8 +231,9 @@ bool LinkServer::Receive(LinkEvent* event) {
     current_.splice(current_.end(), taken_, taken_.begin());
     next_ = at_ = 0;
   }
-  const Arrival& current = current_.front();
+  Arrival& current = current_.front();
   *event = current.event;
+  event->route = &current.route;
   if (current.pieces.empty()) return true;
   const Arrival::Piece& piece = current.pieces[next_++];
   event->packet = std::span(current.packets).subspan(at_, piece.length);

@@ -16,7 +16,8 @@
 // Until then nothing more is read from its connection, so that the sender waits.
 //
 // The file of peers is looked at each second. What it has gained, lost or has elsewhere takes
-// effect without a restart. A file that cannot be used changes nothing, and is logged once.
+// effect without a restart. A file that cannot be used changes nothing, and is logged once. So is
+// `trusted`: a link ends when its other end is not trusted any more as whom it proved to be.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
@@ -55,7 +56,7 @@
 
 namespace hyperloop::softrnic {
 
-// The most addresses to which a daemon has links in its life.
+// The most links that a daemon dials at a time.
 inline constexpr size_t kMaxNeighbours = 1024;
 
 class LinkServer final : public LinkPort {
@@ -107,7 +108,10 @@ class LinkServer final : public LinkPort {
   // A neighbour that is configured, and the link to it. There is one for each address, and another
   // one, up to a few, for hosts that the file of peers has gained there since.
   struct Neighbour {
-    LinkAddress address;             // never changes
+    // Of the link. It changes when one that is gone is used for another address: what is under way
+    // for the former one goes nowhere then.
+    std::atomic<LinkId> id{kNoLink};
+    LinkAddress address;             // as long as the id
     std::vector<std::string> hosts;  // changes under names_mutex_, as the name does
     std::string name;                // names of its hosts, for the log
     std::atomic<bool> gone{true};    // it has no hosts (any more), and is not dialed
@@ -134,6 +138,7 @@ class LinkServer final : public LinkPort {
       uint64_t bytes;  // counted until the packet is answered
     };
     LinkEvent event;
+    Route route{};
     std::vector<std::byte> packets{};
     std::vector<Piece> pieces{};  // one for each packet
   };
@@ -151,11 +156,12 @@ class LinkServer final : public LinkPort {
   Status Listen();
   Status AddNeighbours(Engine* engine);
   static Status TooManyPeers();
-  // The neighbours that there have been, by LinkId - 1.
+  // Those that are configured, and those that were. LinkIds name them by their place.
   std::span<const std::unique_ptr<Neighbour>> Neighbours() const {
     return std::span(neighbours_).first(count_.load(std::memory_order_acquire));
   }
-  Neighbour& NeighbourAt(LinkId link) const { return *neighbours_[link - 1]; }
+  // That of a configured link, which may be a former one of it (Neighbour::id). Null: there is none.
+  Neighbour* NeighbourAt(LinkId link) const;
   // Called by the server's thread only, which holds sockets_ except while it waits in the kernel;
   // from TakeOutbox on also by who runs the engine and holds it.
   void Run();
@@ -165,17 +171,23 @@ class LinkServer final : public LinkPort {
   template <class Event>
   bool Guard(Connection& c, Event&& event);
   int Timers();
-  SteadyClock::time_point LookAtPeers(SteadyClock::time_point now);
+  SteadyClock::time_point LookAtFiles(SteadyClock::time_point now);
+  void LookAtPeers();
   Status TakePeers();
   void ReportPeers(const Status& why);
   Result<std::vector<LinkPeer>> ReadOthers() const;
   bool HasHostsOfFile() const;
-  std::map<std::string, LinkId> Unused() const;
-  void DropHosts(LinkId link, const std::map<std::string, LinkAddress>& wanted);
-  LinkId LinkForMore(const LinkAddress& address);
-  void AddHosts(LinkId link, const std::vector<std::string>& hosts);
-  LinkId AddNeighbour(const LinkAddress& address);
+  void DropHosts(Neighbour& neighbour, const std::map<std::string, LinkAddress>& wanted);
+  void CloseLinksFrom(const std::set<uint64_t>& hosts);
+  Neighbour& NeighbourForMore(const LinkAddress& address);
+  void AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts);
+  Neighbour& AddNeighbour(const LinkAddress& address);
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
+  void LookAtTrusted();
+  bool IsTrustedStill(const Connection& c) const;
+  bool IsTrustedAs(const std::string& host) const;
+  void KnowSource(const std::string& source);
+  void ForgetSources();
   void Dial(Neighbour& neighbour);
   void Accept();
   uint64_t OneToGiveUp(const std::string& source) const;
@@ -226,10 +238,10 @@ class LinkServer final : public LinkPort {
   std::thread thread_;
   std::atomic<bool> stop_{false};
   // The first count_ exist. None is ever moved or freed, so that whoever runs the engine may use
-  // one whose link it was told.
+  // one whose link it was told, though that has gone meanwhile.
   std::array<std::unique_ptr<Neighbour>, kMaxNeighbours> neighbours_;
   std::atomic<size_t> count_{0};
-  FileWatch peers_watch_;
+  FileWatch peers_watch_, trusted_watch_;
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
@@ -237,7 +249,7 @@ class LinkServer final : public LinkPort {
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   RefusalLog refusals_;
-  std::set<std::string> known_sources_;     // of neighbours, configured or proved
+  std::set<std::string> known_sources_;     // of neighbours, configured or proven
   int introductions_ = 0;                   // steps that may still be taken in this turn
   SteadyClock::time_point accept_again_{};  // not 0: the listener is not watched until then
   size_t answer_bytes_ = 0;  // of all connections that neighbours made, as of the last turn

@@ -17,7 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kLinkVersion = 4;
-constexpr size_t kMaxKnownSources = 1024;
 constexpr milliseconds kSignOfLife{500};
 constexpr milliseconds kDeadAfter{3000};
 constexpr milliseconds kForgetAfter{15000};  // an accepted connection
@@ -33,7 +32,7 @@ constexpr milliseconds kLastBackoff{500};
 int LinkServer::Timers() {
   const auto now = SteadyClock::now();
   auto next = now + milliseconds(1000);
-  next = std::min(next, LookAtPeers(now));
+  next = std::min(next, LookAtFiles(now));
   for (auto& neighbour : Neighbours()) {
     if (neighbour->connection != 0 || neighbour->gone) continue;
     if (now >= neighbour->dial_at && RanOutOfMemory([&] { Dial(*neighbour); }) &&
@@ -90,8 +89,7 @@ void LinkServer::Dial(Neighbour& neighbour) {
   }
   RefreshKeys();
   auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(&neighbour));
-  for (LinkId link = 1; link <= Neighbours().size(); ++link)
-    if (&NeighbourAt(link) == &neighbour) c->link = link;
+  c->link = neighbour.id;
   c->name = neighbour.name;
   c->dialed = c->connecting = true;
   c->begun = c->heard = c->said = now;
@@ -286,7 +284,7 @@ void LinkServer::Opened(Connection& c) {
   if (options_.keys != nullptr) {
     TakeNames(c, c.channel.peer());
     c.name = c.channel.peer().names() + " (" + c.name + ")";
-    if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
+    KnowSource(c.source);
     BoundConnectionsOf(c);
   }
   LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is up", sealed});
@@ -316,7 +314,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
 }
 
 LinkServer::Neighbour* LinkServer::NeighbourOf(const Connection& c) {
-  return c.dialed ? &NeighbourAt(c.link) : nullptr;
+  return c.dialed ? NeighbourAt(c.link) : nullptr;
 }
 
 }  // namespace hyperloop::softrnic

@@ -1,5 +1,5 @@
 // The LinkServer's table of peers: who is a neighbour, by which link, and what the file of peers
-// changes while the daemon runs.
+// and `trusted` change while the daemon runs.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -12,20 +12,35 @@
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{1000};  // at the file of peers
+constexpr std::chrono::milliseconds kBetweenLooks{1000};  // at the files
+// So many looks that each found another file of peers are worth a line in the log.
+constexpr int kRestlessLooks = 5;
 // With keys the other end closes the oldest of many connections of one daemon. These, and as many
 // that a cut left behind, are few enough.
 constexpr size_t kMaxLinksToAddress = 4;
 static_assert(2 * kMaxLinksToAddress <= kMaxConnectionsOfNeighbour);
+// More than there can be peers and open links, so that forgetting others makes room.
+constexpr size_t kMaxKnownSources = 2 * (kMaxNeighbours + kMaxConnections);
 
 }  // namespace
 
-LinkId LinkServer::AddNeighbour(const LinkAddress& address) {
+// A neighbour without hosts. There is room for it.
+LinkServer::Neighbour& LinkServer::AddNeighbour(const LinkAddress& address) {
   const size_t count = count_.load(std::memory_order_relaxed);
-  neighbours_[count] = std::make_unique<Neighbour>();
-  neighbours_[count]->address = address;
-  count_.store(count + 1, std::memory_order_release);
-  return static_cast<LinkId>(count + 1);
+  if (count < kMaxNeighbours) {
+    neighbours_[count] = std::make_unique<Neighbour>();
+    neighbours_[count]->id = static_cast<LinkId>(count + 1);
+    neighbours_[count]->address = address;
+    count_.store(count + 1, std::memory_order_release);
+    return *neighbours_[count];
+  }
+  Neighbour& former = **std::ranges::find_if(Neighbours(), [](const auto& n) { return !!n->gone; });
+  // Packets that the engine has made for the former link, and has not handed over, carry its id.
+  const LinkId next = former.id + static_cast<LinkId>(kMaxNeighbours);
+  former.id = next < kIncomingLinks ? next : (next - 1) % kMaxNeighbours + 1;
+  former.address = address;
+  former.was_up = false;
+  return former;
 }
 
 void LinkServer::SetHosts(Neighbour& neighbour, std::vector<std::string> hosts) {
@@ -55,9 +70,9 @@ Result<std::vector<LinkPeer>> LinkServer::ReadOthers() const {
   // More likely a file that was lost than a group that was given up.
   if (peers.size() == options_.peers.size() && HasHostsOfFile())
     return InvalidArgument(options_.peers_file + " names no host any more");
-  std::erase_if(peers, [this](const LinkPeer& each) {
-    return !listening_.empty() && Reaches(each.address, bound_);
-  });
+  if (listening_.empty()) return peers;
+  const OwnAddresses own(bound_);
+  std::erase_if(peers, [&own](const LinkPeer& each) { return own.Has(each.address); });
   return peers;
 }
 
@@ -71,9 +86,10 @@ Status LinkServer::AddNeighbours(Engine* engine) {
   for (const LinkPeer& each : peers) {
     const std::string at = each.address.ToString();
     if (!links.contains(at)) {
-      links[at] = AddNeighbour(each.address);
-      SetHosts(NeighbourAt(links[at]), hosts[at]);
-      known_sources_.insert(each.address.Source());
+      Neighbour& neighbour = AddNeighbour(each.address);
+      links[at] = neighbour.id;
+      SetHosts(neighbour, hosts[at]);
+      KnowSource(each.address.Source());
     }
     const Status added = engine->AddRoute(each.host, links[at]);
     if (!added.ok()) return InvalidArgument(added.message());  // the list of peers is wrong
@@ -82,17 +98,29 @@ Status LinkServer::AddNeighbours(Engine* engine) {
 }
 
 Status LinkServer::TooManyPeers() {
-  return InvalidArgument("a daemon has links to " + std::to_string(kMaxNeighbours) +
-                         " addresses at most, those included that its file of peers has named "
-                         "since it started; a restart forgets these");
+  return InvalidArgument("a daemon has " + std::to_string(kMaxNeighbours) +
+                         " links at most: one for each address, and up to " +
+                         std::to_string(kMaxLinksToAddress) +
+                         " where hosts came one by one; after a restart these share one");
 }
 
-// Reads the file of peers again if it has changed. Returns when to look again.
-LinkServer::SteadyClock::time_point LinkServer::LookAtPeers(SteadyClock::time_point now) {
-  if (options_.peers_file.empty()) return now + kBetweenLooks;
+// Reads the files again that have changed. Returns when to look again.
+LinkServer::SteadyClock::time_point LinkServer::LookAtFiles(SteadyClock::time_point now) {
   if (now < look_at_) return look_at_;
   look_at_ = now + kBetweenLooks;
-  if (!peers_watch_.Look()) return look_at_;
+  if (!options_.peers_file.empty()) LookAtPeers();
+  if (options_.keys != nullptr) LookAtTrusted();
+  return look_at_;
+}
+
+void LinkServer::LookAtPeers() {
+  if (!peers_watch_.Look()) {
+    if (peers_watch_.restless() == kRestlessLooks)
+      LogLine(log_.get(), LogLevel::kWarn,
+              {"the file of peers is not read: ", options_.peers_file,
+               " changes all the time. It is read once it is the same for a second"});
+    return;
+  }
   Status taken;
   if (RanOutOfMemory([&] { taken = TakePeers(); })) {
     peers_watch_.Forget();
@@ -103,7 +131,6 @@ LinkServer::SteadyClock::time_point LinkServer::LookAtPeers(SteadyClock::time_po
   } else {
     peers_error_.clear();
   }
-  return look_at_;
 }
 
 // Logs why the file of peers is not used. If the reason is not in the file, this is done once, and
@@ -136,45 +163,49 @@ Status LinkServer::TakePeers() {
     if (const auto found = linked.find(each.host); found == linked.end() || found->second != at)
       added[at].push_back(each.host);
   }
-  const auto unused = Unused();
-  const auto is_new = [&](const auto& each) { return !unused.contains(each.first); };
-  if (static_cast<size_t>(std::count_if(added.begin(), added.end(), is_new)) >
-      kMaxNeighbours - Neighbours().size())
-    return TooManyPeers();
-  for (LinkId link = 1; link <= Neighbours().size(); ++link) DropHosts(link, wanted);
-  const auto links = Unused();
-  for (const auto& [at, hosts] : added) {
-    const auto found = links.find(at);
-    AddHosts(found != links.end() ? found->second : LinkForMore(wanted.at(hosts.front())), hosts);
-  }
+  const auto stays = [&](const Neighbour& neighbour) {
+    return std::ranges::any_of(neighbour.hosts, [&](const std::string& host) {
+      const auto found = wanted.find(host);
+      return found != wanted.end() && found->second == neighbour.address;
+    });
+  };
+  const auto staying =
+      std::ranges::count_if(Neighbours(), [&](const auto& n) { return stays(*n); });
+  if (static_cast<size_t>(staying) + added.size() > kMaxNeighbours) return TooManyPeers();
+  for (const auto& neighbour : Neighbours()) DropHosts(*neighbour, wanted);
+  // Hosts that come back have the link that they had.
+  std::map<std::string, Neighbour*> unused;
+  for (const auto& neighbour : Neighbours())
+    if (neighbour->gone) unused.emplace(neighbour->address.ToString(), neighbour.get());
+  std::erase_if(added, [&](const auto& each) {
+    const auto found = unused.find(each.first);
+    if (found == unused.end()) return false;
+    AddHosts(*found->second, each.second);
+    return true;
+  });
+  for (const auto& [at, hosts] : added) AddHosts(NeighbourForMore(wanted.at(hosts.front())), hosts);
+  ForgetSources();
   return {};
 }
 
 // The link for hosts that are new at `address`: one of their own, because they may prove to be
 // somebody else than those that are there, or the last one if there are many.
-LinkId LinkServer::LinkForMore(const LinkAddress& address) {
+LinkServer::Neighbour& LinkServer::NeighbourForMore(const LinkAddress& address) {
   size_t count = 0;
-  LinkId last = kNoLink;
-  for (LinkId link = 1; link <= Neighbours().size(); ++link) {
-    if (NeighbourAt(link).gone || NeighbourAt(link).address != address) continue;
+  Neighbour* last = nullptr;
+  for (const auto& neighbour : Neighbours()) {
+    if (neighbour->gone || neighbour->address != address) continue;
     ++count;
-    last = link;
+    last = neighbour.get();
   }
-  return count < kMaxLinksToAddress ? AddNeighbour(address) : last;
+  return count < kMaxLinksToAddress ? AddNeighbour(address) : *last;
 }
 
-// The links of addresses at which no host is any more.
-std::map<std::string, LinkId> LinkServer::Unused() const {
-  std::map<std::string, LinkId> links;
-  for (LinkId link = 1; link <= Neighbours().size(); ++link)
-    if (NeighbourAt(link).gone) links.emplace(NeighbourAt(link).address.ToString(), link);
-  return links;
-}
-
-// Drops the hosts of `link` that `wanted` has not, or has elsewhere; with the last one, the link.
-void LinkServer::DropHosts(LinkId link, const std::map<std::string, LinkAddress>& wanted) {
-  Neighbour& neighbour = NeighbourAt(link);
+// Drops the hosts of a link that `wanted` has not, or has elsewhere; with the last one, the link.
+// Those that are no peers any more lose the links that they made, too.
+void LinkServer::DropHosts(Neighbour& neighbour, const std::map<std::string, LinkAddress>& wanted) {
   std::vector<std::string> kept;
+  std::set<uint64_t> no_peers;
   Arrivals routes;
   for (const std::string& host : neighbour.hosts) {
     const auto now = wanted.find(host);
@@ -183,27 +214,42 @@ void LinkServer::DropHosts(LinkId link, const std::map<std::string, LinkAddress>
       continue;
     }
     routes.push_back({.event = {.kind = LinkEvent::Kind::kRoute, .prefix = GidPrefix(host)}});
+    if (now == wanted.end()) no_peers.insert(GidPrefix(host));
     LogLine(log_.get(), LogLevel::kInfo,
             {"host ", host, " is not at ", neighbour.address.ToString(), " any more, says ",
-             options_.peers_file, ": queue pairs that are connected to it there end"});
+             options_.peers_file, ": queue pairs that are connected to it there end",
+             now == wanted.end() && IsTrustedAs(host)
+                 ? ". `trusted` lets it make a link still: take its line out to shut it out"
+                 : ""});
   }
   if (routes.empty()) return;
   const bool last = kept.empty();
   SetHosts(neighbour, std::move(kept));
   PushEvents(std::move(routes));
   if (last) Close(neighbour.connection, "no host is there any more");
+  CloseLinksFrom(no_peers);
+}
+
+// Closes the connections whose other ends have proved to be one of these hosts. Needs no memory.
+void LinkServer::CloseLinksFrom(const std::set<uint64_t>& hosts) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const Connection& c = *(it++)->second;  // it may be closed
+    if (std::ranges::any_of(c.proven, [&](uint64_t host) { return hosts.contains(host); }))
+      Close(c.serial, "its host is no peer any more");
+  }
 }
 
 // Gives a link hosts beside those that it has. It is then dialed (again), to prove all of them.
-void LinkServer::AddHosts(LinkId link, const std::vector<std::string>& hosts) {
-  Neighbour& neighbour = NeighbourAt(link);
+void LinkServer::AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts) {
   std::vector<std::string> all = neighbour.hosts;
   all.insert(all.end(), hosts.begin(), hosts.end());
   Arrivals routes;
   for (const std::string& host : hosts)
-    routes.push_back(
-        {.event = {.kind = LinkEvent::Kind::kRoute, .link = link, .prefix = GidPrefix(host)}});
-  known_sources_.insert(neighbour.address.Source());
+    routes.push_back({.event = {.kind = LinkEvent::Kind::kRoute,
+                                .link = neighbour.id,
+                                .prefix = GidPrefix(host)},
+                      .route = MakeRoute(GidPrefix(host), neighbour.id)});
+  KnowSource(neighbour.address.Source());
   SetHosts(neighbour, std::move(all));
   Close(neighbour.connection, "more hosts are there");
   neighbour.last_error.clear();
@@ -211,6 +257,67 @@ void LinkServer::AddHosts(LinkId link, const std::vector<std::string>& hosts) {
   neighbour.dial_at = {};
   PushEvents(std::move(routes));
   LogLine(log_.get(), LogLevel::kInfo, {"new in ", options_.peers_file, ": ", neighbour.name});
+}
+
+// --- trust
+
+// Ends the links to those that `trusted` does not call any more what they proved to be.
+void LinkServer::LookAtTrusted() {
+  if (!trusted_watch_.Look()) return;
+  const bool failed = RanOutOfMemory([&] {
+    RefreshKeys();
+    if (!trusted_watch_.Same()) return;  // a later look finds it
+    for (auto it = connections_.begin(); it != connections_.end();) {
+      const Connection& c = *(it++)->second;  // it may be closed
+      if (!c.channel.open()) {
+        // The end that is dialed may have been judged before.
+        if (c.dialed && !c.connecting) Close(c.serial, "the keys are read again");
+      } else if (!IsTrustedStill(c)) {
+        Close(c.serial, "its key is not trusted any more as what it was");
+      }
+    }
+    ForgetSources();
+  });
+  if (failed) trusted_watch_.Forget();
+}
+
+bool LinkServer::IsTrustedStill(const Connection& c) const {
+  const auto peer = options_.keys->Find(c.channel.peer().lines().front().key);
+  if (!peer.has_value()) return false;
+  if (c.dialed)
+    return std::ranges::all_of(NeighbourAt(c.link)->hosts, [&](const std::string& host) {
+      return peer->Is(host, identity::kRoleLink);
+    });
+  return std::ranges::all_of(c.proven, [&](uint64_t host) {
+    return std::ranges::any_of(peer->lines(), [&](const identity::TrustedPeer& line) {
+      return (line.roles & identity::kRoleLink) != 0 && GidPrefix(line.name) == host;
+    });
+  });
+}
+
+// Whether some key may make links in the name of `host`.
+bool LinkServer::IsTrustedAs(const std::string& host) const {
+  if (options_.keys == nullptr) return false;
+  return std::ranges::any_of(options_.keys->trusted(), [&](const identity::TrustedPeer& line) {
+    return line.name == host && (line.roles & identity::kRoleLink) != 0;
+  });
+}
+
+// --- sources
+
+void LinkServer::KnowSource(const std::string& source) {
+  if (known_sources_.size() >= kMaxKnownSources) ForgetSources();
+  known_sources_.insert(source);
+}
+
+// Forgets the sources at which there is neither a peer nor an open link's other end.
+void LinkServer::ForgetSources() {
+  std::set<std::string> present;
+  for (const auto& neighbour : Neighbours())
+    if (!neighbour->gone) present.insert(neighbour->address.Source());
+  for (const auto& [serial, c] : connections_)
+    if (!c->dialed && !c->proven.empty()) present.insert(c->source);
+  known_sources_.swap(present);
 }
 
 }  // namespace hyperloop::softrnic

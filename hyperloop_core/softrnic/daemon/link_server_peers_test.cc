@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/text.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/links/packet.h"
 #include "support/eventually.h"
@@ -97,6 +98,19 @@ class LinkServerPeersTest : public testing::Test {
       EXPECT_EQ(LinksOf(daemon), expected);
     }
     return came;
+  }
+  // The link of the next event kRoute of `host`, or kNoLink if none comes.
+  static LinkId LinkOf(Daemon& daemon, const std::string& host) {
+    LinkEvent event;
+    EXPECT_TRUE(Eventually([&] {
+      return daemon.server->Receive(&event) && event.kind == LinkEvent::Kind::kRoute &&
+             event.prefix == GidPrefix(host) && event.link != kNoLink;
+    })) << host;
+    return event.link;
+  }
+  static bool IsUp(const Daemon& daemon, const std::string& name) {
+    return Eventually(
+        [&] { return std::ranges::count(LinksOf(daemon), std::pair(name, true)) == 1; });
   }
   // The next event of the kind kRoute; others are left out.
   static LinkEvent NextRoute(Daemon& daemon) {
@@ -225,6 +239,48 @@ TEST_F(LinkServerPeersTest, HostsThatComeToOneAddressShareALinkWhenThereAreMany)
   Write(Line("a", One()) + Line("e", One()));
   ASSERT_TRUE(ComeTo(*daemon, {{Name("a", One()), true}, {Name("e", One()), true}}));
   EXPECT_EQ(daemon->server->totals().reconnects, 1u);
+}
+
+// However many there were before.
+TEST_F(LinkServerPeersTest, AddressesThatAreGoneMakeRoomForOthers) {
+  std::string others;
+  for (size_t i = 2; i < kMaxNeighbours; ++i)
+    others += Line(Text("p", i), Text("127.1.", i / 250, ".", i % 250 + 1, ":1"));
+  const auto daemon = Start(Line("gone", "127.0.0.2:1") + Line("b", One()) + others);
+  ASSERT_TRUE(IsUp(*daemon, Name("b", One())));
+  EXPECT_EQ(daemon->server->totals().configured, kMaxNeighbours);
+  EXPECT_TRUE(daemon->server->Ready(2));
+  // Another name at the same address.
+  Write(Line("gone", "127.0.0.2:1") + Line("d", One()) + others);
+  ASSERT_TRUE(IsUp(*daemon, Name("d", One())));
+  EXPECT_EQ(LinkOf(*daemon, "d"), 2u);
+  // What the engine still sends to the host that is gone does not reach the one in its place.
+  Write(Line("e", Other()) + Line("d", One()) + others);
+  ASSERT_TRUE(IsUp(*daemon, Name("e", Other())));
+  const LinkId link = LinkOf(*daemon, "e");
+  EXPECT_EQ(link, 1 + kMaxNeighbours);
+  EXPECT_TRUE(daemon->server->Ready(link));
+  EXPECT_FALSE(daemon->server->Ready(1));
+  const std::vector<std::byte> packet(kMaxPacketBytes);
+  daemon->server->Send(1, packet);
+  daemon->server->Flush();
+  EXPECT_TRUE(daemon->server->Ready(link));
+
+  Write(Line("e", Other()) + Line("d", One()) + others + Line("more", "127.0.0.3:1"));
+  EXPECT_TRUE(Eventually([&] { return daemon->log->Has("a daemon has 1024 links at most"); }));
+  EXPECT_EQ(daemon->server->totals().configured, kMaxNeighbours);
+}
+
+TEST_F(LinkServerPeersTest, AFileThatChangesAllTheTimeIsNotReadAndThatIsSaid) {
+  const auto daemon = Start(Line("b", One()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}}));
+  EXPECT_TRUE(Eventually([&] {
+    Write(Line("b", One()));
+    return daemon->log->Has("is not read: " + Path() + " changes all the time");
+  }));
+  Write(Line("b", One()) + Line("c", Other()));
+  ASSERT_TRUE(ComeTo(*daemon, {{Name("b", One()), true}, {Name("c", Other()), true}}));
+  EXPECT_EQ(Lines(*daemon, "changes all the time"), 1u);
 }
 
 TEST_F(LinkServerPeersTest, AnEmptiedFileTakesNoHostsAwayBesideThoseOfTheCommandLine) {

@@ -16,6 +16,8 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
@@ -23,6 +25,7 @@
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
 #include "softrnic/links/packet.h"
+#include "support/eventually.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
 
@@ -80,7 +83,7 @@ class LinkServerTest : public testing::Test {
   LinkId NextRequest() {
     LinkEvent event;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!server_->Receive(&event)) {
+    while (!server_->Receive(&event) || event.kind != LinkEvent::Kind::kPacket) {
       if (std::chrono::steady_clock::now() > deadline) return kNoLink;
       sched_yield();
     }
@@ -243,7 +246,8 @@ class KeyedLinkServerTest : public LinkServerTest {
     b_ = MakeHost("b");
     LetTrust("a", *b_, "b");
     LetTrust("b", *options_.keys, "a");
-    options_.peers = {*ParseLinkPeer("b=127.0.0.1:1")};  // where nobody listens
+    WritePeers("b=127.0.0.1:1\n");  // where nobody listens
+    options_.peers_file = Dir("peers");
     LinkServerTest::SetUp();
   }
   void TearDown() override {
@@ -265,6 +269,50 @@ class KeyedLinkServerTest : public LinkServerTest {
     if (who != "a") {
       EXPECT_OK(b_->Refresh());
     }
+  }
+  // As MakeHost; a and the new host trust each other.
+  std::shared_ptr<identity::KeyRing> MakeNeighbour(const std::string& name) {
+    auto host = MakeHost(name);
+    LetTrust("a", *host, name);
+    LetTrust(name, *options_.keys, "a");
+    EXPECT_OK(host->Refresh());
+    return host;
+  }
+  // The server may read at any time, so files are replaced whole.
+  void Replace(const std::string& path, const std::string& text) const {
+    { std::ofstream(path + ".new") << text; }
+    std::filesystem::rename(path + ".new", path);
+  }
+  void WritePeers(const std::string& text) const { Replace(Dir("peers"), text); }
+  // Host a trusts only these, as these names.
+  void LetTrustOnly(
+      const std::vector<std::pair<std::string, std::shared_ptr<identity::KeyRing>>>& whom,
+      identity::Roles roles = identity::kRoleLink) const {
+    std::string text;
+    for (const auto& [name, host] : whom)
+      text += identity::TrustedPeer{name, host->public_key(), roles}.Line() + "\n";
+    Replace(Dir("a") + "/trusted", text);
+  }
+  bool LinksBecome(const std::vector<std::string>& names) const {
+    return test::Eventually([&] {
+      std::vector<std::string> now;
+      for (const auto& link : server_->LinkStates()) now.push_back(link.peer);
+      return now == names;
+    });
+  }
+  // Whether the server closes the connection, though the neighbour is not silent; nor is `other`.
+  static bool Ends(RawNeighbour& neighbour, RawNeighbour* other = nullptr) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (neighbour.Lives()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      if (other != nullptr) other->Lives();
+    }
+    return true;
+  }
+  // Whether a request of `neighbour` arrives, and its answer.
+  bool IsServed(RawNeighbour& neighbour) {
+    neighbour.Ask(1);
+    return NextRequest() != kNoLink && neighbour.AwaitAnswers(1);
   }
   // True once `name` has reached `value`.
   bool CounterReaches(const std::string& name, uint64_t value) const {
@@ -468,15 +516,12 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
   EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
   EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce()) << "both keys are b's";
 
-  // A broken file changes nothing. The server may read at any time, so files are replaced whole.
-  const auto write_trusted = [this](const std::string& text) {
-    const std::string trusted = Dir("a") + "/trusted";
-    { std::ofstream(trusted + ".new") << text; }
-    std::filesystem::rename(trusted + ".new", trusted);
-  };
-  write_trusted("nonsense\n");
+  // A broken file changes nothing.
+  Replace(Dir("a") + "/trusted", "nonsense\n");
   EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce());
-  write_trusted(identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() + "\n");
+  RawNeighbour with_next(server_->listening(), next);
+  ASSERT_OK(with_next.Introduce());
+  LetTrustOnly({{"b", next}});
   EXPECT_THAT(RawNeighbour(server_->listening(), b_).Introduce(),
               StatusIs(Code::kPermissionDenied));
   EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
@@ -493,10 +538,103 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
   LetTrust("next", **now, "a");
   ASSERT_OK(next->Refresh());
   EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
-  // Connections that were open before are still open.
-  before.Ask(1);
+  EXPECT_TRUE(Ends(before, &with_next)) << "its key's line is gone";
+  EXPECT_TRUE(IsServed(with_next)) << "this host has another key only for new connections";
+}
+
+TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreLosesItsOpenLink) {
+  const auto c = MakeNeighbour("c");
+  RawNeighbour of_b(server_->listening(), b_), of_c(server_->listening(), c);
+  ASSERT_OK(of_b.Introduce());
+  ASSERT_OK(of_c.Introduce());
+  LetTrustOnly({{"c", c}});
+  EXPECT_TRUE(Ends(of_b, &of_c));
+  EXPECT_THAT(RawNeighbour(server_->listening(), b_).Introduce(),
+              StatusIs(Code::kPermissionDenied));
+  EXPECT_TRUE(IsServed(of_c));
+  LetTrustOnly({{"c", c}}, identity::kRolePrimary);
+  EXPECT_TRUE(Ends(of_c)) << "the role is gone";
+}
+
+// The daemon of two hosts: with one of them, its connection is made anew.
+TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotSpokenFor) {
+  LetTrust("a", *b_, "c");
+  RawNeighbour both(server_->listening(), b_);
+  ASSERT_OK(both.Introduce());
+  std::array<std::byte, 32> gids;
+  both.Say(Connect("c", &gids));
   EXPECT_NE(NextRequest(), kNoLink);
-  EXPECT_TRUE(before.AwaitAnswers(1));
+  ASSERT_TRUE(both.AwaitAnswers(1));
+  LetTrustOnly({{"b", b_}});
+  EXPECT_TRUE(Ends(both));
+  RawNeighbour again(server_->listening(), b_);
+  ASSERT_OK(again.Introduce());
+  again.Say(Connect("c", &gids));
+  const auto answer = again.Hear();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, PacketType::kRefuse);
+  EXPECT_TRUE(IsServed(again));
+}
+
+TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotTalkedTo) {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  LinkAddress at = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length), 0);
+  ASSERT_EQ(listen(listener.get(), 16), 0);
+  SetPatience(listener);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at.storage), &at.length);
+  const auto next = [&] {
+    return RawNeighbour(UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), b_);
+  };
+  WritePeers("b=" + at.ToString() + "\n");
+  RawNeighbour dialed = next();
+  ASSERT_OK(dialed.Introduce());
+  LetTrustOnly({});
+  EXPECT_TRUE(Ends(dialed));
+  EXPECT_FALSE(next().Introduce().ok());
+}
+
+// A host that has moved is the same one as before.
+TEST_F(KeyedLinkServerTest, AHostThatIsNoPeerAnyMoreLosesTheLinkThatItMade) {
+  const auto c = MakeNeighbour("c");
+  RawNeighbour of_b(server_->listening(), b_), of_c(server_->listening(), c);
+  ASSERT_OK(of_b.Introduce());
+  ASSERT_OK(of_c.Introduce());
+  WritePeers("b=127.0.0.2:1\nc=127.0.0.3:1\n");
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:1)", "c (127.0.0.3:1)"}));
+  EXPECT_TRUE(IsServed(of_b));
+  WritePeers("c=127.0.0.3:1\n");
+  EXPECT_TRUE(Ends(of_b, &of_c));
+  EXPECT_TRUE(IsServed(of_c));
+  EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce()) << "it is trusted still";
+}
+
+TEST_F(KeyedLinkServerTest, WhereNobodyIsAnyMoreIsNotKnown) {
+  const auto c = MakeNeighbour("c");
+  RawNeighbour former(server_->listening(), c, "127.0.0.77");
+  ASSERT_OK(former.Introduce());
+  LetTrustOnly({{"b", b_}});
+  ASSERT_TRUE(Ends(former));
+  RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
+  slow.HearAnswer();
+  LetStrangersCome(/*sources=*/70, /*count=*/8, {});
+  EXPECT_FALSE(slow.Introduce().ok());
+}
+
+TEST_F(KeyedLinkServerTest, WhereANeighbourProvedItselfIsKnownHoweverManyPeersThereWere) {
+  std::string peers = "b=127.0.0.1:1\n";
+  for (size_t i = 1; i < kMaxNeighbours; ++i)
+    peers += Text("p", i, "=127.1.", i / 250, ".", i % 250 + 1, ":1\n");
+  WritePeers(peers);
+  ASSERT_TRUE(test::Eventually([&] { return server_->totals().configured == kMaxNeighbours; }));
+  WritePeers("b=127.0.0.1:1\n");
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.1:1)"}));
+  RawNeighbour first(server_->listening(), b_, "127.0.0.77");
+  ASSERT_OK(first.Introduce());
+  RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
+  slow.HearAnswer();
+  LetStrangersCome(/*sources=*/70, /*count=*/8, {});
+  EXPECT_OK(slow.Introduce()) << "evicted by strangers";
 }
 
 // A neighbour that leaves old connections behind keeps neither itself nor others out.

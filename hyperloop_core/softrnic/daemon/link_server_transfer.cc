@@ -132,7 +132,7 @@ Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refuse
 }
 
 // Whether the other end may speak for the host with this GID prefix. What `trusted` has added since
-// the connection began counts; what it has lost does not.
+// the connection began counts. What it loses ends the connection (LookAtTrusted).
 bool LinkServer::Proves(Connection& c, uint64_t prefix) {
   if (c.proven.contains(prefix)) return true;
   const auto now = SteadyClock::now();
@@ -259,8 +259,8 @@ void LinkServer::TakeOutbox() {
     bool taken = false;
     if (Connection* const c = OpenConnectionOf(batch.link))
       taken = Guard(*c, [&] { AddToFrame(*c, batch); });
-    if (!taken && batch.link < kIncomingLinks)
-      NeighbourAt(batch.link).queued.fetch_sub(static_cast<int64_t>(bytes));
+    Neighbour* const neighbour = taken ? nullptr : NeighbourAt(batch.link);
+    if (neighbour != nullptr) neighbour->queued.fetch_sub(static_cast<int64_t>(bytes));
   }
   using enum Connection::Urgency;
   for (const auto urgency : {kRequestsAwaited, kAnswers, kRequests}) {
@@ -296,8 +296,8 @@ void LinkServer::SealFrame(Connection& c) {
 // Null: no open connection belongs to the link.
 LinkServer::Connection* LinkServer::OpenConnectionOf(LinkId link) {
   uint64_t serial = 0;
-  if (link < kIncomingLinks) {
-    serial = NeighbourAt(link).connection;
+  if (const Neighbour* const neighbour = NeighbourAt(link)) {
+    if (neighbour->id == link) serial = neighbour->connection;
   } else if (const auto it = incoming_.find(link); it != incoming_.end()) {
     serial = it->second;
   }

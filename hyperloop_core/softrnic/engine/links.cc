@@ -38,12 +38,8 @@ size_t Links::Poll(size_t budget) {
   return done;
 }
 
-// A route for which there is no memory is missing: whoever connects by it is refused.
 void Links::HandleRoute(const LinkEvent& event) {
-  try {
-    routes_.Set(event.prefix, event.link);
-  } catch (const std::bad_alloc&) {
-  }
+  routes_.Set(event.prefix, event.link == kNoLink ? nullptr : event.route);
   requester_.EndOtherRoutes(event.prefix, event.link);
 }
 

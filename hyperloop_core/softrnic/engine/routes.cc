@@ -1,5 +1,7 @@
 #include "softrnic/engine/routes.h"
 
+#include <utility>
+
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -10,12 +12,9 @@ Status Routes::Add(const std::string& host, LinkId link) {
   return {};
 }
 
-void Routes::Set(uint64_t prefix, LinkId link) {
-  if (link == kNoLink) {
-    links_.erase(prefix);
-  } else {
-    links_[prefix] = link;
-  }
+void Routes::Set(uint64_t prefix, Route* route) {
+  links_.erase(prefix);
+  if (route != nullptr) links_.insert(std::move(*route));
 }
 
 LinkId Routes::To(const GidBytes& gid) const {

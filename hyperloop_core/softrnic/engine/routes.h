@@ -3,7 +3,6 @@
 // May call: Clients, LinkTraffic.
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "softrnic/engine/clients.h"
@@ -18,8 +17,9 @@ class Routes {
 
   // As Engine::AddRoute.
   Status Add(const std::string& host, LinkId link);
-  // As LinkEvent::Kind::kRoute.
-  void Set(uint64_t prefix, LinkId link);
+  // As LinkEvent::Kind::kRoute, which `route` is of; null: no link leads to the host any more. Needs
+  // no memory.
+  void Set(uint64_t prefix, Route* route);
   // The link to the host with this GID. kNoLink: the host is attached here, or no link leads to it.
   LinkId To(const GidBytes& gid) const;
   // The link to the host with this name. kNoLink: no link leads to it.
@@ -32,7 +32,7 @@ class Routes {
  private:
   const Clients& clients_;
   const LinkTraffic& traffic_;
-  std::map<uint64_t, LinkId> links_;  // by the host's GID prefix
+  RouteMap links_;
 };
 
 }  // namespace hyperloop::softrnic

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 
@@ -19,18 +20,28 @@ namespace hyperloop::softrnic {
 using LinkId = uint32_t;
 inline constexpr LinkId kNoLink = 0;
 
+// The links that lead to hosts, by the GidPrefix of a host's name. A route can be made in one place
+// and kept in another one, which needs no memory for it.
+using RouteMap = std::map<uint64_t, LinkId>;
+using Route = RouteMap::node_type;
+inline Route MakeRoute(uint64_t prefix, LinkId link) {
+  RouteMap map{{prefix, link}};
+  return map.extract(map.begin());
+}
+
 struct LinkEvent {
   enum class Kind : uint8_t {
     kPacket,
     kUp,    // a configured link carries packets (again)
     kRoom,  // it takes more packets, after Ready returned false
-    // From now on `link` leads to the host with `prefix`. kNoLink: no link leads there any more.
+    // From now on `link` leads to the host with `prefix`, by `route`. kNoLink: none does any more.
     kRoute,
   };
   Kind kind = Kind::kPacket;
   LinkId link = kNoLink;
   std::span<const std::byte> packet{};  // valid until the next call of Receive
   uint64_t prefix = 0;                  // GidPrefix of a host's name
+  Route* route = nullptr;               // may be taken until the next call of Receive
 };
 
 class LinkPort {

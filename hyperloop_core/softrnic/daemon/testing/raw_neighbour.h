@@ -120,6 +120,14 @@ class RawNeighbour {
     return *packet;
   }
 
+  // Says a sign of life, and waits for the other end's. False: the connection ended.
+  bool Lives() {
+    std::vector<std::byte> out;
+    channel_.Seal({}, &out);
+    Say(out);
+    return AwaitAnswers(1);
+  }
+
   void Ask(uint64_t times) {
     std::vector<std::byte> out;
     for (; times != 0; --times) channel_.Seal(LongestRequest(), &out);

@@ -57,6 +57,8 @@ class MemoryNetwork {
       *event = events_.front().event;
       received_ = std::move(events_.front().packet);
       event->packet = received_;
+      route_ = std::move(events_.front().route);
+      event->route = &route_;
       events_.pop_front();
       return true;
     }
@@ -65,7 +67,7 @@ class MemoryNetwork {
     void SetRoute(const std::string& host, LinkId link) {
       LinkEvent event{LinkEvent::Kind::kRoute, link};
       event.prefix = GidPrefix(host);
-      events_.push_back({event, {}});
+      events_.push_back({event, {}, MakeRoute(event.prefix, link)});
     }
 
    private:
@@ -74,9 +76,11 @@ class MemoryNetwork {
     struct Arrival {
       LinkEvent event;
       std::vector<std::byte> packet;
+      Route route{};
     };
     std::deque<Arrival> events_;
     std::vector<std::byte> received_;  // the packet of the last event
+    Route route_;                      // of the last event
     bool wants_room_ = false;
   };
 
