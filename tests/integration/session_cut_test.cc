@@ -139,8 +139,10 @@ TEST_F(SessionCutTest, GoingOnByForceCutAnywhere) {
   const std::vector<std::string> lost = {replicas_[1]->address(), replicas_[2]->address()};
   const uint16_t port = replicas_[0]->port();
   const std::string pool = folder_ + "/r0", saved = folder_ + "/saved";
+  const std::string own = folder_ + "/primary", saved_own = folder_ + "/saved_own";
   replicas_.clear();
   std::filesystem::copy_file(pool, saved);
+  std::filesystem::copy_file(own, saved_own);
   listed_ = 1;
   bool more = true;
   int begun = 0;
@@ -150,6 +152,9 @@ TEST_F(SessionCutTest, GoingOnByForceCutAnywhere) {
     replicas_.clear();
     std::filesystem::remove(pool);
     std::filesystem::copy_file(saved, pool);
+    // What the branch of the round before acknowledged would not be overwritten.
+    std::filesystem::remove(own);
+    std::filesystem::copy_file(saved_own, own);
     replicas_.push_back(StartReplica(0, port));
     ASSERT_NE(replicas_[0], nullptr);
     given_up_ = lost;
