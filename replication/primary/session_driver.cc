@@ -76,7 +76,7 @@ class Session::TakingDriver {
     }
     if (const auto* refused = std::get_if<taking::Refused>(&taking_.state())) {
       BlameJoinersAlone();
-      return refused->why;
+      return SayWhoTookIt(refused->why);
     }
     SayTaken();
     s_.NoteHostsAndMedia(taking_.draft().looks);
@@ -93,6 +93,24 @@ class Session::TakingDriver {
     if (std::ranges::none_of(joiners_, &ReplicaHandle::suspect)) return;
     for (ReplicaHandle* each : s_.members_)
       if (std::ranges::count(joiners_, each) == 0) each->ClearSuspicion();
+  }
+
+  // A replica ends the queues of the owner before the one that seals it, so that a rival's taking
+  // looks like a replica that is broken.
+  Status SayWhoTookIt(const Status& why) {
+    const bool broken = why.code() == Code::kUnavailable || why.code() == Code::kTimedOut;
+    if (!broken || s_.own_.epoch == 0) return why;
+    using std::chrono::milliseconds;
+    const AnswerTimes times{milliseconds(1000), milliseconds(100), milliseconds(50),
+                            s_.members_.size() / 2 + 1};
+    const std::vector<Result<control::HelloReplyT>> now = HelloAll(s_.members_, times);
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (!now[i].ok() || now[i]->sealed_epoch <= s_.own_.epoch) continue;
+      return taking::TakenMeanwhile(Text(s_.members_[i]->name(), " is at epoch ",
+                                         now[i]->sealed_epoch, " of ", now[i]->sealed_owner_name,
+                                         " now; ", why.message()));
+    }
+    return why;
   }
 
   Event CarryOut(const taking::AskAll&) {

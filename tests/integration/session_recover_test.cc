@@ -103,6 +103,25 @@ TEST_F(SessionRecoverTest, OfTwoThatTakeTheGroupTheOneThatSealedTheFirstReplicaL
   ExpectEqualRegions();
 }
 
+// The replicas have ended this one's queues, which alone looks as if they were broken.
+TEST_F(SessionRecoverTest, ATakingThatARivalInterruptsSaysWho) {
+  ASSERT_OK(Taken()->Close());
+  bool sealed = false;
+  before_post_ = [&](rnic::SendRequest*) {
+    if (std::exchange(sealed, true)) return Status();
+    for (size_t i = 0; i < replicas_.size(); ++i)
+      Ask<control::SealReplyT>(i, RivalSeal(Hello(i)));
+    return Status();
+  };
+  auto store = Opened();
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  EXPECT_THAT(
+      store->Take(Request(), &result),
+      StatusIs(Code::kBusy, testing::AllOf(testing::HasSubstr("another primary takes the group"),
+                                           testing::HasSubstr("of a candidate that died now"))));
+}
+
 // The rival was the last one to seal the first replica, or has installed its epoch.
 TEST_F(SessionRecoverTest, WhoLostTheFirstReplicaOrComesAfterAnInstallationIsRefused) {
   ASSERT_OK(Taken()->Close());
