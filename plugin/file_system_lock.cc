@@ -50,7 +50,8 @@ bool HoldsData(const FileInfo& info) {
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
-// Whether a damaged file of this name may be replaced. A MANIFEST of which that is asked was rolled.
+// Whether a damaged file of this name may be replaced. A MANIFEST of which that is asked was
+// rolled.
 bool MayBeMended(std::string_view name) { return StaysAsListed(name) || IsManifest(name); }
 
 // Whether a database may need the file to be opened. RocksDB makes its own OPTIONS and IDENTITY.

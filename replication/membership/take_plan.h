@@ -50,10 +50,10 @@ struct TakePlan {
 // rules.given_up, the plan is forced. kInvalidArgument: a member is given up; members are of
 // different branches, so that none may be made equal to another one; the newest epoch has two
 // owners (IsOfRival), and of neither's configuration most replicas are there; a recorded replica is
-// not listed, or another one is (the message names the recorded chain); one replica is listed twice;
-// the regions differ in size, or have another size than `region_size` (0: any); the members belong
-// to different groups; a member's epochs are far ahead; what it says makes no sense. kUnavailable:
-// too few replicas answer; a replica has no RNIC.
+// not listed, or another one is (the message names the recorded chain); one replica is listed
+// twice; the regions differ in size, or have another size than `region_size` (0: any); the members
+// belong to different groups; a member's epochs are far ahead; what it says makes no sense.
+// kUnavailable: too few replicas answer; a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
                           const FailureRules& rules, const ReplicaChange& change = {});

@@ -190,8 +190,8 @@ class SessionFixture : public testing::Test {
   std::atomic<int> lies_{0};
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
-  // The RNICs of this replica and of the next one have lost the way between them, so that neither of
-  // the two can be armed in a chain of both; -1: they have not.
+  // The RNICs of this replica and of the next one have lost the way between them, so that neither
+  // of the two can be armed in a chain of both; -1: they have not.
   std::atomic<int> broken_behind_{-1};
   // In a chain of so many bytes.
   bool IsBesideBrokenWay(int i, size_t chain) const {

@@ -37,8 +37,8 @@ struct LinkAddress {
   uint32_t interface() const;  // 0: not given
 };
 
-// The addresses at which a socket that listens at `listening` is reached on this machine, as they are
-// when this is made.
+// The addresses at which a socket that listens at `listening` is reached on this machine, as they
+// are when this is made.
 class OwnAddresses {
  public:
   explicit OwnAddresses(const LinkAddress& listening);

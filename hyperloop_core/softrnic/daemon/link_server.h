@@ -160,7 +160,8 @@ class LinkServer final : public LinkPort {
   std::span<const std::unique_ptr<Neighbour>> Neighbours() const {
     return std::span(neighbours_).first(count_.load(std::memory_order_acquire));
   }
-  // That of a configured link, which may be a former one of it (Neighbour::id). Null: there is none.
+  // That of a configured link, which may be a former one of it (Neighbour::id). Null: there is
+  // none.
   Neighbour* NeighbourAt(LinkId link) const;
   // Called by the server's thread only, which holds sockets_ except while it waits in the kernel;
   // from TakeOutbox on also by who runs the engine and holds it.

@@ -49,8 +49,8 @@ class RemoteRequester {
   void HandleLinkUp(LinkId link);
   void HandleRoom(LinkId link);
   // Queue pairs whose peer is of the host with `prefix`, and whose link is another one than `link`,
-  // have none any more: their request under way, or the next one, fails as after a timeout. Requests
-  // of the peer are refused.
+  // have none any more: their request under way, or the next one, fails as after a timeout.
+  // Requests of the peer are refused.
   void EndOtherRoutes(uint64_t prefix, LinkId link);
   // An answer to a request for a session.
   void HandleSession(LinkId from, const Packet& p);

@@ -17,8 +17,8 @@ class Routes {
 
   // As Engine::AddRoute.
   Status Add(const std::string& host, LinkId link);
-  // As LinkEvent::Kind::kRoute, which `route` is of; null: no link leads to the host any more. Needs
-  // no memory.
+  // As LinkEvent::Kind::kRoute, which `route` is of; null: no link leads to the host any more.
+  // Needs no memory.
   void Set(uint64_t prefix, Route* route);
   // The link to the host with this GID. kNoLink: the host is attached here, or no link leads to it.
   LinkId To(const GidBytes& gid) const;
