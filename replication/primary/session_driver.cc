@@ -212,12 +212,11 @@ class Session::TakingDriver {
       return Status();
     };
     HL_RETURN_IF_ERROR(take(0, seal(0)));
-    std::vector<Result<control::SealReplyT>> others =
-        AtOnce(s_.members_.size() - 1, [&](size_t i) {
-          Result<control::SealReplyT> reply = seal(i + 1);
-          return reply.status().code() == Code::kBusy ? SealBehindRival(i + 1, std::move(reply))
-                                                      : std::move(reply);
-        });
+    std::vector<Result<control::SealReplyT>> others = AtOnce(s_.members_.size() - 1, [&](size_t i) {
+      Result<control::SealReplyT> reply = seal(i + 1);
+      return reply.status().code() == Code::kBusy ? SealBehindRival(i + 1, std::move(reply))
+                                                  : std::move(reply);
+    });
     for (size_t i = 1; i < s_.members_.size(); ++i)
       HL_RETURN_IF_ERROR(take(i, std::move(others[i - 1])));
     return sealed;

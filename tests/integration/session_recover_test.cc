@@ -109,8 +109,7 @@ TEST_F(SessionRecoverTest, ATakingThatARivalInterruptsSaysWho) {
   bool sealed = false;
   before_post_ = [&](rnic::SendRequest*) {
     if (std::exchange(sealed, true)) return Status();
-    for (size_t i = 0; i < replicas_.size(); ++i)
-      Ask<control::SealReplyT>(i, RivalSeal(Hello(i)));
+    for (size_t i = 0; i < replicas_.size(); ++i) Ask<control::SealReplyT>(i, RivalSeal(Hello(i)));
     return Status();
   };
   auto store = Opened();
