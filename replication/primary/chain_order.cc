@@ -1,9 +1,15 @@
 #include "primary/chain_order.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 namespace hyperloop {
+
+CutWays::CutWays(size_t members, std::chrono::nanoseconds ack_timeout)
+    : remembered_(std::max<std::chrono::nanoseconds>(
+          std::chrono::minutes(1),
+          (static_cast<int64_t>(members * (members - 1) / 2) + 1) * ack_timeout)) {}
 
 CutWays::Way CutWays::WayBetween(const std::string& one, const std::string& other) {
   return std::minmax(one, other);
@@ -15,7 +21,7 @@ void CutWays::Note(const std::string& one, const std::string& other, Clock::time
 
 bool CutWays::Has(const std::string& one, const std::string& other, Clock::time_point now) const {
   const auto found = noted_.find(WayBetween(one, other));
-  return found != noted_.end() && now - found->second < kRemembered;
+  return found != noted_.end() && now - found->second < remembered_;
 }
 
 // A group has at most 8 replicas, so at most 40,320 orders are looked at.

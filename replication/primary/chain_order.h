@@ -17,8 +17,9 @@ namespace hyperloop {
 class CutWays {
  public:
   using Clock = std::chrono::steady_clock;
-  // A way may have been mended since, so one that was noted longer ago does not count.
-  static constexpr std::chrono::minutes kRemembered{1};
+  // A way may have been mended since, so one that was noted long ago does not count: a minute ago,
+  // or longer than it takes to find every way between `members` cut, one in each `ack_timeout`.
+  CutWays(size_t members, std::chrono::nanoseconds ack_timeout);
 
   // By address. Both directions count as cut.
   void Note(const std::string& one, const std::string& other, Clock::time_point now);
@@ -27,6 +28,7 @@ class CutWays {
  private:
   using Way = std::pair<std::string, std::string>;
   static Way WayBetween(const std::string& one, const std::string& other);
+  const std::chrono::nanoseconds remembered_;
   std::map<Way, Clock::time_point> noted_;
 };
 

@@ -373,7 +373,7 @@ class Session {
   std::vector<ReplicaHandle*> members_;
   // Those in the order in which they are armed; empty: they are not, or form no chain.
   std::vector<ReplicaHandle*> chain_;
-  CutWays cut_ways_;
+  CutWays cut_ways_{options_.replicas.size(), options_.ack_timeout};
   bool found_cut_ = false;  // one was noted since somebody looked
   std::string cut_off_;     // the address of the later replica of the way that was noted last
   // The member that was taken in last, until the group is found working with it.
