@@ -2,14 +2,17 @@
 #include "hyperloop/plugin/reader.h"
 
 #include <gtest/gtest.h>
+#include <rocksdb/file_system.h>
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -44,6 +47,13 @@ class ReaderTest : public testing::Test {
     std::unique_ptr<Reader> reader;
     EXPECT_OK(Reader::Open(options_, base_ + "/db", base_ + "/scratch", &reader));
     return reader;
+  }
+
+  // Of the writer's only log.
+  std::string LogPath() const {
+    for (const auto& entry : std::filesystem::directory_iterator(base_ + "/db"))
+      if (entry.path().extension() == ".log") return entry.path();
+    return "";
   }
 
   std::string base_;
@@ -153,6 +163,47 @@ TEST_F(ReaderTest, AFamilyThatIsNotOpenHoldsUpNothing) {
   ASSERT_OK(writer_->DestroyColumnFamilyHandle(family));
   ASSERT_OK(reader->WaitFor(Put("key", "2"), kLong));
   EXPECT_EQ(Get(reader->view()->db(), "key"), "2");
+}
+
+// Calls `hook` once, when a directory is listed after a MANIFEST was read.
+class ListingHook final : public rocksdb::FileSystemWrapper {
+ public:
+  explicit ListingHook(std::function<void()> hook)
+      : FileSystemWrapper(rocksdb::FileSystem::Default()), hook_(std::move(hook)) {}
+  const char* Name() const override { return "ListingHook"; }
+  rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                      rocksdb::IODebugContext* context) override {
+    reads_manifest_ = reads_manifest_ || name.find("/MANIFEST-") != std::string::npos;
+    return target()->NewSequentialFile(name, options, file, context);
+  }
+  rocksdb::IOStatus GetChildren(const std::string& name, const rocksdb::IOOptions& options,
+                                std::vector<std::string>* names,
+                                rocksdb::IODebugContext* context) override {
+    if (reads_manifest_ && hook_ != nullptr) std::exchange(hook_, nullptr)();
+    return target()->GetChildren(name, options, names, context);
+  }
+
+ private:
+  std::function<void()> hook_;
+  bool reads_manifest_ = false;
+};
+
+// What the log held has gone into a table, of which the MANIFEST that was read says nothing yet.
+TEST_F(ReaderTest, ALogThatIsDroppedWhileItIsReadLeavesNoHole) {
+  Put("key", "1");
+  const std::string log = LogPath();
+  ASSERT_TRUE(std::filesystem::exists(log));
+  const auto env = rocksdb::NewCompositeEnv(std::make_shared<ListingHook>([&] {
+    EXPECT_OK(writer_->Flush({}));
+    EXPECT_TRUE(test::Eventually([&] { return !std::filesystem::exists(log); }));
+  }));
+  rocksdb::Options options = options_;
+  options.env = env.get();
+  std::unique_ptr<Reader> reader;
+  ASSERT_OK(Reader::Open(options, base_ + "/db", base_ + "/scratch", &reader));
+  EXPECT_FALSE(std::filesystem::exists(log)) << "the log was not dropped: the test shows nothing";
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "1");
 }
 
 TEST_F(ReaderTest, AfterAnErrorTheViewStays) {

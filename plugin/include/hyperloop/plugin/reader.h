@@ -25,6 +25,7 @@
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -87,7 +88,8 @@ class Reader {
   }
 
   // Puts a view of what the directory shows now in the place of the one before. After an error it
-  // is still that one.
+  // is still that one. TryAgain: logs are dropped while they are read, or the directory shows less
+  // than the view before, as after a full disk.
   rocksdb::Status CatchUp() {
     const std::lock_guard lock(catching_up_);
     // Nobody can get hold of the spare one, so if nobody has it, nobody reads from it.
@@ -171,9 +173,42 @@ class Reader {
     spare_ = catches_up ? std::move(view) : nullptr;
   }
 
-  // The MANIFEST is noted before it is read, so that a handle is at most newer than the note.
+  // The names of the live logs, sorted.
+  std::vector<std::string> Logs() const {
+    std::vector<std::string> names;
+    options_.env->GetChildren(directory_, &names).PermitUncheckedError();
+    names.erase(std::remove_if(names.begin(), names.end(),
+                               [](const std::string& name) {
+                                 return name.size() < 4 ||
+                                        name.compare(name.size() - 4, 4, ".log") != 0;
+                               }),
+                names.end());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // RocksDB does not miss a log that was dropped after it read the MANIFEST that needs it.
   rocksdb::Status OpenAnew() {
-    std::shared_ptr<View> view(new View());
+    constexpr int kMostTries = 8;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+      const std::vector<std::string> before = Logs();
+      std::shared_ptr<View> view(new View());
+      const rocksdb::Status status = OpenSecondary(view.get());
+      if (!status.ok()) return status;
+      const std::vector<std::string> after = Logs();
+      if (!std::includes(after.begin(), after.end(), before.begin(), before.end())) continue;
+      if (view_ != nullptr &&
+          view->db()->GetLatestSequenceNumber() < view_->db()->GetLatestSequenceNumber())
+        return rocksdb::Status::TryAgain("the directory shows less than before");
+      Publish(std::move(view));
+      return status;
+    }
+    return rocksdb::Status::TryAgain(
+        "logs are dropped while they are read: retain them for longer");
+  }
+
+  // The MANIFEST is noted before it is read, so that a handle is at most newer than the note.
+  rocksdb::Status OpenSecondary(View* view) {
     LookAtManifest(&view->current_, &view->manifest_size_);
     // Two handles live at a time, and each has a LOG.
     const std::string logs = scratch_ + "/" + std::to_string(opened_++ % 2);
@@ -183,10 +218,9 @@ class Reader {
     }
     DropOldLogs(logs);
     rocksdb::DB* db = nullptr;
-    const rocksdb::Status status =
+    rocksdb::Status status =
         rocksdb::DB::OpenAsSecondary(options_, directory_, logs, families_, &view->families_, &db);
     view->db_.reset(db);
-    if (status.ok()) Publish(std::move(view));
     return status;
   }
 
