@@ -65,8 +65,9 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
 }
 
 LogLaneFile::~LogLaneFile() {
+  if (bound_->InForkedChild()) return;  // where another thread may have held a lock for ever
   if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
-  if (log_number_ != 0 && !bound_->InForkedChild()) bound_->NoteLogClosed(log_number_);
+  if (log_number_ != 0) bound_->NoteLogClosed(log_number_);
 }
 
 bool LogLaneFile::IsSynced() const {

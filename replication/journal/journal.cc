@@ -510,7 +510,7 @@ void Journal::FinishHead() {
 }
 
 Status Journal::StartCheckpoint() {
-  if (target_.seq != 0 || tail_.seq == head_.cursor.seq) return {};
+  if (target_.seq != 0 || HeadSaysAll()) return {};
   if (sizes_.count + extents_.count != 0) {
     uint64_t pad = 0;
     if (!HasRoom(StatementsLength(sizes_.count, extents_.count), 0, &pad))
@@ -555,7 +555,7 @@ Status Journal::Checkpoint() {
     HL_RETURN_IF_ERROR(WriteHeadIfExecuted(true));
     HL_RETURN_IF_ERROR(WaitTicket(next_head_ticket_));
     FinishHead();
-    if (head_.cursor == tail_) return {};
+    if (HeadSaysAll()) return {};
   }
 }
 

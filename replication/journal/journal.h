@@ -229,6 +229,10 @@ class Journal {
                ? seq
                : std::min(seq, options_.decided->load(std::memory_order_acquire));
   }
+  // Whether the head is at the end of the log, and says no less of it than is decided.
+  bool HeadSaysAll() const {
+    return head_.cursor.seq == tail_.seq && head_.undecided <= tail_.seq - DecidedUpTo(tail_.seq);
+  }
   // Makes these steps. `force`: also if checkpoint_bytes of the ring are not in use.
   Status AdvanceCheckpoint(bool force);
   // Breaks the journal, and returns the error that broke it first.
