@@ -54,15 +54,19 @@ std::set<std::string> OwnAddresses() {
   return addresses;
 }
 
-// The address of a control endpoint; empty: it cannot be told.
-std::string AddressOf(const std::string& listen) {
+// Whether a control endpoint has one of these addresses, or one of the loopback network.
+bool IsAt(const std::string& listen, const std::set<std::string>& addresses) {
   const Result<control::Endpoint> endpoint = control::ParseEndpoint(listen);
   addrinfo* found = nullptr;
   if (!endpoint.ok() || getaddrinfo(endpoint->host.c_str(), nullptr, nullptr, &found) != 0)
-    return "";
-  const std::string address = NumericAddress(found->ai_addr, found->ai_addrlen);
+    return false;
+  bool is = false;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    const std::string address = NumericAddress(each->ai_addr, each->ai_addrlen);
+    is = is || addresses.contains(address) || address.starts_with("127.");
+  }
   freeaddrinfo(found);
-  return address;
+  return is;
 }
 
 // The name of this machine in the keys directory `keys`, which daemons of other machines know.
@@ -205,16 +209,16 @@ Result<const NodePlace*> Nodes::OwnReplica() const {
   std::vector<const NodePlace*> here;
   std::string numbers;
   for (const NodePlace& place : replicas_) {
-    if (!own.contains(AddressOf(place.listen))) continue;
+    if (!IsAt(place.listen, own)) continue;
     if (place.host == own_host_) return &place;
     here.push_back(&place);
     numbers += Text(numbers.empty() ? "" : ", ", &place - replicas_.data());
   }
   if (here.size() == 1) return here.front();
   if (here.empty())
-    return InvalidArgument(
-        "no replica of the group listens at an address of this machine; say "
-        "which one to use by its number");
+    return Unavailable(
+        "no replica of the group listens at an address that this machine has now; say which one to "
+        "use by its number");
   return InvalidArgument(
       Text("the group has several replicas on this machine; say which one to use: ", numbers));
 }

@@ -64,7 +64,8 @@ class Nodes {
   // kInvalidArgument: no such replica.
   Result<const NodePlace*> Replica(uint32_t index) const;
   // The one whose control endpoint is an address of this machine; of several, the one whose host
-  // has the name of this machine's identity. kInvalidArgument: there is none, or it is not clear.
+  // has the name of this machine's identity. kUnavailable: there is none now, and there may be one
+  // once the network is up. kInvalidArgument: it is not clear.
   Result<const NodePlace*> OwnReplica() const;
   // Reads a replica that runs or is stopped through its RNIC, and a dead one through its pool.
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
