@@ -97,7 +97,7 @@ Status SoftCompletionQueue::Arm(bool solicited_only, uint32_t completions) {
   if (!channel_) return NotSupported("this completion queue was created without events");
   if (!context_->Usable()) return context_->DeadStatus();
   // An engine that sleeps has nothing to complete: what it has completed, the caller's next Poll
-  // finds.
+  // finds. Of a queue that has overrun the engine tells when it wakes for its heartbeat.
   context_->WriteUar(arm_index_, ArmValue(consumer_.load(std::memory_order_relaxed), solicited_only,
                                           std::clamp(completions, 1u, kMostArmed)));
   return {};

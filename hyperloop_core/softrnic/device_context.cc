@@ -103,7 +103,9 @@ void DeviceContext::WakeEngine() {
       StepAsideFrom(cpu);
     }
   }
-  port_->WakeEngine();
+  // Only now, because whoever finds the mark cleared relies on what follows.
+  if (std::atomic_ref(uar_->header.engine_sleeping).exchange(0, std::memory_order_seq_cst) != 0)
+    port_->WakeEngine();
 }
 
 void DeviceContext::NoteRefusal() {

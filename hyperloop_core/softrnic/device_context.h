@@ -121,9 +121,9 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // The first of several calls during one sleep wakes it for all: whoever clears the mark writes to
   // the descriptor, and the engine looks at all doorbells after it has set the mark again.
   void KickEngine() {
-    std::atomic_ref sleeping(uar_->header.engine_sleeping);
-    if (sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
-      if (sleeping.exchange(0, std::memory_order_seq_cst) != 0) WakeEngine();
+    if (std::atomic_ref(uar_->header.engine_sleeping).load(std::memory_order_seq_cst) != 0)
+        [[unlikely]] {
+      WakeEngine();
     }
   }
 
