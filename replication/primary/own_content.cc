@@ -129,13 +129,13 @@ HeldProof ProofOf(std::span<const std::byte> image, const RegionInfo& info) {
   return {info.group, acked, LastAcknowledged(image, info, acked)};
 }
 
-// Whether the log that ends at `tail` has the last acknowledged record of another one, as far as
-// its ring still shows.
+// Whether the log that ends at `tail` has the last acknowledged record of another one; `unshown`:
+// also if its ring does not show it any more.
 bool HasLastOf(std::span<const std::byte> image, const RegionInfo& info, const LogCursor& tail,
-               const HeldProof& held) {
+               const HeldProof& held, bool unshown = true) {
   if (held.last.seq == 0) return true;
   const std::optional<uint32_t> crc = CrcOf(image, info, tail, held.last.seq);
-  return !crc.has_value() || *crc == held.last.crc;
+  return crc.has_value() ? *crc == held.last.crc : unshown;
 }
 
 // The same for the best log, which reaches that far. One that cannot be read is judged elsewhere.
@@ -280,7 +280,7 @@ HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size) {
 }
 
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,
-                        std::span<const std::byte> own, const RegionInfo& info) {
+                        std::span<const std::byte> own, const RegionInfo& info, HeldBy by) {
   if (held.group != info.group) return {};
   HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
   const auto refused = [&](const std::string& what) {
@@ -291,8 +291,9 @@ Status CheckReplaceable(const std::string& replica, const HeldProof& held,
   };
   if (held.acked_seq > log.tail.seq)
     return refused(Text("but the group's log ends at ", log.tail.seq));
-  if (HasLastOf(own, info, log.tail, held)) return {};
-  return refused(Text("but record ", held.last.seq, " of the group's log is another one"));
+  if (HasLastOf(own, info, log.tail, held, by == HeldBy::kMember)) return {};
+  return refused(Text("but record ", held.last.seq, " of the group's log is another one",
+                      by == HeldBy::kRival ? ", or is not shown any more" : ""));
 }
 
 uint64_t LastEpoch(std::span<const std::byte> region) {

@@ -67,11 +67,14 @@ struct HeldProof {
 // `theirs`: the replica's region up to the end of its journal. `region_size`: that of all of it.
 HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size);
 
+enum class HeldBy : uint8_t { kMember, kRival };
 // Checks that what a replica holds may be overwritten with `own`, the region of the primary that
-// serves: each record that the replica's log proves to be acknowledged is in the primary's log, as
-// far as its ring still shows. kInvalidArgument: one is not, and the message says which.
+// serves: each record that the replica's log proves to be acknowledged is in the primary's log.
+// What that one's ring does not show any more it had, unless the replica is a rival's (IsOfRival),
+// whose log is another one. kInvalidArgument: one is not, and the message says which.
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,
-                        std::span<const std::byte> own, const RegionInfo& info);
+                        std::span<const std::byte> own, const RegionInfo& info,
+                        HeldBy by = HeldBy::kMember);
 
 // The greatest epoch of a record in the region's log; 0: there is none.
 uint64_t LastEpoch(std::span<const std::byte> region);

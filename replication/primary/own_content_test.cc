@@ -52,6 +52,12 @@ struct Image {
     Put(RecordType::kNamespace, tail.epoch, acked, region.info.geometry.data_offset,
         std::span(&byte, 1));
   }
+  // Behind all records, whose places in the ring are used again.
+  void MoveHead() {
+    const HeadBlock block = MakeHeadBlock(region.info, {9, tail, 0});
+    std::memcpy(&region.bytes[kHeadOffsets[1]], &block, sizeof(block));
+    std::fill_n(region.bytes.begin() + kJournalOffset, tail.position, std::byte{0});
+  }
   BestLog Best() const { return {"replica r1", tail.seq, region.bytes}; }
 };
 
@@ -186,6 +192,21 @@ TEST_F(OwnContentTest, WhatThePrimaryHasAsWellIsReplaceable) {
   for (int i = 0; i < 7; ++i) best_.Append(3);
   best_.Append(10);
   EXPECT_THAT(replaceable(), StatusIs(Code::kInvalidArgument, HasSubstr("log ends at 9")));
+}
+
+// Two owners have written that epoch, so a record that the ring does not show any more is not known
+// to be the same.
+TEST_F(OwnContentTest, WhatARivalHasIsReplaceableOnlyAsFarAsTheLogShowsIt) {
+  const auto replaceable = [&](HeldBy by) {
+    return CheckReplaceable("replica r1", Held(best_), own_.region.bytes, own_.region.info, by);
+  };
+  own_.Append(2);
+  EXPECT_OK(replaceable(HeldBy::kRival));
+  own_.MoveHead();
+  own_.Append(3);
+  EXPECT_OK(replaceable(HeldBy::kMember));
+  EXPECT_THAT(replaceable(HeldBy::kRival),
+              StatusIs(Code::kInvalidArgument, HasSubstr("or is not shown any more")));
 }
 
 // A taking that was cut short while it sent the log leaves gaps in it. They are no other history.

@@ -284,7 +284,7 @@ class Session {
   Result<HeldProof> ReadHeld(NodeView& view) const;
   // CheckReplaceable of what a replica holds.
   Status CheckOverwriting(const std::string& replica, NodeView& view,
-                          std::span<const std::byte> own) const;
+                          std::span<const std::byte> own, HeldBy by) const;
   // Gives an absence that the members know another reason; an empty one begins now.
   static void Reword(const std::string& why, std::string* absence);
   // CheckReplaceable of what a replica that is to be taken in proved to TryWay, if its answer shows

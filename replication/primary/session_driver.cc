@@ -96,21 +96,21 @@ class Session::TakingDriver {
   }
 
   // A replica ends the queues of the owner before the one that seals it, so that a rival's taking
-  // looks like a replica that is broken.
+  // looks like replicas that are broken. One that most members were not sealed by may have been
+  // refused, and then this owner can go on.
   Status SayWhoTookIt(const Status& why) {
     const bool broken = why.code() == Code::kUnavailable || why.code() == Code::kTimedOut;
-    if (!broken || s_.own_.epoch == 0) return why;
-    using std::chrono::milliseconds;
-    const AnswerTimes times{milliseconds(1000), milliseconds(100), milliseconds(50),
-                            s_.members_.size() / 2 + 1};
-    const std::vector<Result<control::HelloReplyT>> now = HelloAll(s_.members_, times);
-    for (size_t i = 0; i < now.size(); ++i) {
-      if (!now[i].ok() || now[i]->sealed_epoch <= s_.own_.epoch) continue;
-      return taking::TakenMeanwhile(Text(s_.members_[i]->name(), " is at epoch ",
-                                         now[i]->sealed_epoch, " of ", now[i]->sealed_owner_name,
-                                         " now; ", why.message()));
-    }
-    return why;
+    if (!broken || !sealed_) return why;
+    const std::vector<Result<control::HelloReplyT>> now = AtOnce(s_.members_.size(), [&](size_t i) {
+      return s_.members_[i]->Hello(s_.failure_times_.answer);
+    });
+    const auto taken = [&](const Result<control::HelloReplyT>& each) {
+      return each.ok() && each->sealed_epoch > s_.own_.epoch;
+    };
+    if (static_cast<size_t>(std::ranges::count_if(now, taken)) <= now.size() / 2) return why;
+    const control::HelloReplyT& one = **std::ranges::find_if(now, taken);
+    return taking::TakenMeanwhile(Text("most replicas are at epoch ", one.sealed_epoch, " of ",
+                                       one.sealed_owner_name, " now; ", why.message()));
   }
 
   Event CarryOut(const taking::AskAll&) {
@@ -187,6 +187,7 @@ class Session::TakingDriver {
   // that is taken over from, looks meanwhile, and must see that somebody is at work.
   Event CarryOut(const taking::Seal& effect) {
     s_.own_ = {effect.epoch, effect.owner, OwnerName(request_.directory)};
+    sealed_ = true;
     joiners_.clear();
     for (const size_t i : plan().joiners) joiners_.push_back(s_.members_[i]);
     s_.times_.Begin("sealing");
@@ -221,16 +222,18 @@ class Session::TakingDriver {
       HL_RETURN_IF_ERROR(take(i, std::move(others[i - 1])));
     return sealed;
   }
-  // The first member is sealed for this owner, so a rival that had sealed that one, and was still
-  // sealing the others when they were asked, installs nothing any more. If both gave way, nobody
-  // would have the group. `refused`: what the member has answered.
+  // A rival that had sealed the first member, which is this owner's now, was still sealing the
+  // others when they were asked. If both gave way, nobody would have the group. Nobody has
+  // installed or served anything there since, and the replica checks that once more.
+  // `refused`: what the member has answered.
   Result<control::SealReplyT> SealBehindRival(size_t i, Result<control::SealReplyT> refused) {
     const control::HelloReplyT& before = taking_.draft().looks[i].hello;
     const Result<control::HelloReplyT> now = s_.members_[i]->Hello();
-    if (!now.ok() || now->sealed_epoch >= s_.own_.epoch ||
-        now->installed_epoch != before.installed_epoch || now->served_epoch != before.served_epoch)
-      return refused;
-    return s_.Seal(*s_.members_[i], *now, plan().group);
+    const bool only_sealed =
+        now.ok() && now->node_id == before.node_id && now->sealed_epoch > before.sealed_epoch &&
+        now->sealed_epoch < s_.own_.epoch && now->installed_epoch == before.installed_epoch &&
+        now->served_epoch == before.served_epoch;
+    return only_sealed ? s_.Seal(*s_.members_[i], *now, plan().group) : std::move(refused);
   }
   Event CarryOut(const taking::Attach&) {
     const Status status = s_.AttachAll();
@@ -321,6 +324,7 @@ class Session::TakingDriver {
   taking::Taking taking_;
   std::vector<ReplicaHandle*> joiners_;  // since the members are sealed
   bool uses_plan_ = false;
+  bool sealed_ = false;
   Clock::time_point watched_{};  // a living owner has shown itself until then
 };
 

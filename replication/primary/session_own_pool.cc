@@ -112,10 +112,10 @@ Result<HeldProof> Session::ReadHeld(NodeView& view) const {
 }
 
 Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
-                                 std::span<const std::byte> own) const {
+                                 std::span<const std::byte> own, HeldBy by) const {
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(const HeldProof held, ReadHeld(view));
-  return CheckReplaceable(replica, held, own, info);
+  return CheckReplaceable(replica, held, own, info, by);
 }
 
 }  // namespace hyperloop

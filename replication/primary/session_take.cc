@@ -80,7 +80,8 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       if (hello.installed_epoch == 0) continue;
       if (!members[i].joins && HasInstalled(hello, plan.recorded)) continue;
       HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
-      const Status judged = CheckOverwriting(looks[i].name, *view, image);
+      const HeldBy by = IsOfRival(hello, plan.recorded) ? HeldBy::kRival : HeldBy::kMember;
+      const Status judged = CheckOverwriting(looks[i].name, *view, image, by);
       if (judged.code() == Code::kInvalidArgument) *refused = i;
       if (judged.code() == Code::kInvalidArgument && !members[i].joins)
         return InvalidArgument(Text(judged.message(), kPutBack));
