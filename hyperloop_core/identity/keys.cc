@@ -127,6 +127,7 @@ Status KeyRing::ReadTrusted(int folder) {
     if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);
     std::lock_guard lock(mutex_);
     trusted_ = *std::move(trusted);
+    ++generation_;
     return {};
   });
 }
@@ -164,6 +165,11 @@ std::vector<std::string> KeyRing::NamesAt(std::string_view endpoint) const {
 std::vector<TrustedPeer> KeyRing::trusted() const {
   std::lock_guard lock(mutex_);
   return trusted_;
+}
+
+uint64_t KeyRing::generation() const {
+  std::lock_guard lock(mutex_);
+  return generation_;
 }
 
 std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles needed) const {

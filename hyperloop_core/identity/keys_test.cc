@@ -295,5 +295,24 @@ TEST_F(KeysTest, RefreshTakesWhatChangedAndKeepsWhatBroke) {
   fs::rename(root_ + "/away", dir_);
 }
 
+TEST_F(KeysTest, TheGenerationSaysThatOtherLinesAreInForce) {
+  ASSERT_OK(MakeIdentity(dir_, "alpha"));
+  const auto ring = KeyRing::Load(dir_);
+  ASSERT_OK(ring);
+  const uint64_t first = (*ring)->generation();
+  EXPECT_OK((*ring)->Refresh());
+  EXPECT_EQ((*ring)->generation(), first);
+  ASSERT_OK(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink, ""}));
+  EXPECT_OK((*ring)->Refresh());
+  const uint64_t second = (*ring)->generation();
+  EXPECT_GT(second, first);
+  Write("trusted", "nonsense\n");
+  EXPECT_FALSE((*ring)->Refresh().ok());
+  EXPECT_EQ((*ring)->generation(), second);
+  Write("trusted", "# nobody\n");
+  EXPECT_OK((*ring)->Refresh());
+  EXPECT_GT((*ring)->generation(), second);
+}
+
 }  // namespace
 }  // namespace hyperloop::identity

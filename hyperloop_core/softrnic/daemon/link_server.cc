@@ -48,6 +48,7 @@ LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
       log_(std::make_shared<LimitedLog>(log)),
       peers_watch_(options_.peers_file),
       trusted_watch_(options_.keys == nullptr ? "" : options_.keys->dir() + "/trusted"),
+      judged_(options_.keys == nullptr ? 0 : options_.keys->generation()),
       refusals_(std::move(log), "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }

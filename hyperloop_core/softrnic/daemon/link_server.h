@@ -185,6 +185,7 @@ class LinkServer final : public LinkPort {
   Neighbour& AddNeighbour(const LinkAddress& address);
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
   void LookAtTrusted();
+  void TakeTrusted();
   bool IsTrustedStill(const Connection& c) const;
   bool IsTrustedAs(const std::string& host) const;
   void KnowSource(const std::string& source);
@@ -245,6 +246,7 @@ class LinkServer final : public LinkPort {
   FileWatch peers_watch_, trusted_watch_;
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
+  uint64_t judged_;          // KeyRing::generation by which the open links were judged last
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors

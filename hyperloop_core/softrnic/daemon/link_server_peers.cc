@@ -261,24 +261,32 @@ void LinkServer::AddHosts(Neighbour& neighbour, const std::vector<std::string>& 
 
 // --- trust
 
-// Ends the links to those that `trusted` does not call any more what they proved to be.
+// Reads the keys again, and lets `trusted` take effect on what is open. It is read each time,
+// because what kept it from being read may have gone without a trace in the file.
 void LinkServer::LookAtTrusted() {
-  if (!trusted_watch_.Look()) return;
-  const bool failed = RanOutOfMemory([&] {
+  trusted_watch_.Look();
+  if (trusted_watch_.restless() != 0) return;  // it is being written
+  [[maybe_unused]] const bool later = RanOutOfMemory([this] {
     RefreshKeys();
-    if (!trusted_watch_.Same()) return;  // a later look finds it
-    for (auto it = connections_.begin(); it != connections_.end();) {
-      const Connection& c = *(it++)->second;  // it may be closed
-      if (!c.channel.open()) {
-        // The end that is dialed may have been judged before.
-        if (c.dialed && !c.connecting) Close(c.serial, "the keys are read again");
-      } else if (!IsTrustedStill(c)) {
-        Close(c.serial, "its key is not trusted any more as what it was");
-      }
-    }
-    ForgetSources();
+    const uint64_t generation = options_.keys->generation();
+    if (generation == judged_ || !trusted_watch_.Same()) return;
+    TakeTrusted();
+    judged_ = generation;
   });
-  if (failed) trusted_watch_.Forget();
+}
+
+// Ends the links to those that `trusted` does not call any more what they proved to be.
+void LinkServer::TakeTrusted() {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const Connection& c = *(it++)->second;  // it may be closed
+    if (!c.channel.open()) {
+      // The end that is dialed may have been judged before.
+      if (c.dialed && !c.connecting) Close(c.serial, "the keys are read again");
+    } else if (!IsTrustedStill(c)) {
+      Close(c.serial, "its key is not trusted any more as what it was");
+    }
+  }
+  ForgetSources();
 }
 
 bool LinkServer::IsTrustedStill(const Connection& c) const {

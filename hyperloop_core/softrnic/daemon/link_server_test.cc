@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -286,11 +288,10 @@ class KeyedLinkServerTest : public LinkServerTest {
   void WritePeers(const std::string& text) const { Replace(Dir("peers"), text); }
   // Host a trusts only these, as these names.
   void LetTrustOnly(
-      const std::vector<std::pair<std::string, std::shared_ptr<identity::KeyRing>>>& whom,
-      identity::Roles roles = identity::kRoleLink) const {
+      const std::vector<std::pair<std::string, std::shared_ptr<identity::KeyRing>>>& whom) const {
     std::string text;
     for (const auto& [name, host] : whom)
-      text += identity::TrustedPeer{name, host->public_key(), roles}.Line() + "\n";
+      text += identity::TrustedPeer{name, host->public_key(), identity::kRoleLink}.Line() + "\n";
     Replace(Dir("a") + "/trusted", text);
   }
   bool LinksBecome(const std::vector<std::string>& names) const {
@@ -299,6 +300,22 @@ class KeyedLinkServerTest : public LinkServerTest {
       for (const auto& link : server_->LinkStates()) now.push_back(link.peer);
       return now == names;
     });
+  }
+  // A socket for the server to dial, at `*at`.
+  static UniqueFd Listen(std::string* at) {
+    UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    LinkAddress address = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+    auto* const where = reinterpret_cast<sockaddr*>(&address.storage);
+    EXPECT_EQ(bind(listener.get(), where, address.length), 0);
+    EXPECT_EQ(listen(listener.get(), 16), 0);
+    SetPatience(listener);
+    getsockname(listener.get(), where, &address.length);
+    *at = address.ToString();
+    return listener;
+  }
+  // Host b at the other end of the next connection there.
+  RawNeighbour NextOf(const UniqueFd& listener) const {
+    return {UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), b_};
   }
   // Whether the server closes the connection, though the neighbour is not silent; nor is `other`.
   static bool Ends(RawNeighbour& neighbour, RawNeighbour* other = nullptr) {
@@ -364,14 +381,21 @@ TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
   EXPECT_THAT(RawNeighbour(server_->listening(), c).Introduce(), StatusIs(Code::kPermissionDenied));
 }
 
-class OpenSslLinkServerTest : public KeyedLinkServerTest {
+class LoggedLinkServerTest : public KeyedLinkServerTest {
  protected:
   void SetUp() override {
-    options_.ciphers = identity::OpenSslCiphers();
     log_ = lines_;
     KeyedLinkServerTest::SetUp();
   }
   const std::shared_ptr<LogLines> lines_ = std::make_shared<LogLines>();
+};
+
+class OpenSslLinkServerTest : public LoggedLinkServerTest {
+ protected:
+  void SetUp() override {
+    options_.ciphers = identity::OpenSslCiphers();
+    LoggedLinkServerTest::SetUp();
+  }
 };
 
 // Neighbours with OpenSSL and without it, at the same server.
@@ -552,7 +576,9 @@ TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreLosesItsOpenLink) {
   EXPECT_THAT(RawNeighbour(server_->listening(), b_).Introduce(),
               StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(IsServed(of_c));
-  LetTrustOnly({{"c", c}}, identity::kRolePrimary);
+  Replace(Dir("a") + "/trusted",
+          identity::TrustedPeer{"c", c->public_key(), identity::kRolePrimary}.Line() + "\n" +
+              identity::TrustedPeer{"b", b_->public_key(), identity::kRoleLink}.Line() + "\n");
   EXPECT_TRUE(Ends(of_c)) << "the role is gone";
 }
 
@@ -576,22 +602,31 @@ TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotSpokenFor) {
   EXPECT_TRUE(IsServed(again));
 }
 
+// The directory of the keys was others' to write for a moment, and `trusted` is the same since.
+TEST_F(LoggedLinkServerTest, AHostLosesItsLinkAlsoWhereTheKeysCouldNotBeReadAtFirst) {
+  const auto c = MakeNeighbour("c");
+  RawNeighbour of_b(server_->listening(), b_), of_c(server_->listening(), c);
+  ASSERT_OK(of_b.Introduce());
+  ASSERT_OK(of_c.Introduce());
+  ASSERT_EQ(chmod(Dir("a").c_str(), 0770), 0);
+  LetTrustOnly({{"c", c}});
+  WritePeers("b=127.0.0.2:1\n");
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:1)"}));  // so both files were looked at
+  EXPECT_TRUE(test::Eventually([&] { return lines_->Has("changed keys are not used"); }));
+  ASSERT_EQ(chmod(Dir("a").c_str(), 0700), 0);
+  EXPECT_TRUE(Ends(of_b, &of_c));
+  EXPECT_TRUE(IsServed(of_c));
+}
+
 TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotTalkedTo) {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  LinkAddress at = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length), 0);
-  ASSERT_EQ(listen(listener.get(), 16), 0);
-  SetPatience(listener);
-  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at.storage), &at.length);
-  const auto next = [&] {
-    return RawNeighbour(UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), b_);
-  };
-  WritePeers("b=" + at.ToString() + "\n");
-  RawNeighbour dialed = next();
+  std::string at;
+  const UniqueFd listener = Listen(&at);
+  WritePeers("b=" + at + "\n");
+  RawNeighbour dialed = NextOf(listener);
   ASSERT_OK(dialed.Introduce());
-  LetTrustOnly({});
+  LetTrustOnly({{"c", MakeHost("c")}});
   EXPECT_TRUE(Ends(dialed));
-  EXPECT_FALSE(next().Introduce().ok());
+  EXPECT_FALSE(NextOf(listener).Introduce().ok());
 }
 
 // A host that has moved is the same one as before.

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -118,6 +119,9 @@ class KeyRing {
   // The names that `trusted` says are found at `endpoint`, each once.
   std::vector<std::string> NamesAt(std::string_view endpoint) const;
   std::vector<TrustedPeer> trusted() const;
+  // Goes up whenever other lines of `trusted` take the place of those in force, whoever has called
+  // Refresh. Ask before the functions above: what they say is of this generation or a later one.
+  uint64_t generation() const;
   // The command that gives `key` the name and `needed`, for messages. Roles replace those of the
   // line, so the command has those that the name has with this key, too; never those that it has
   // with another one. Where it has only others, whether this is its new key is for a person to
@@ -137,6 +141,7 @@ class KeyRing {
   mutable std::mutex mutex_;  // guards what follows
   KeyPair key_pair_;
   std::vector<TrustedPeer> trusted_;
+  uint64_t generation_ = 0;
 };
 
 // Makes `dir` (mode 0700) if it does not exist, a new key pair in it under `name`, and an empty
