@@ -156,6 +156,8 @@ class Session {
   Status JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
                              const Views& views, const std::vector<MemberLook>& looks,
                              const ContentCheck& check_others);
+  // Checks that a member is as it was `seen`. kBusy: another primary has moved it since.
+  Status CheckUnmoved(size_t member, const control::HelloReplyT& seen) const;
   void NoteAcked(std::span<const MemberContent> members);
   // Checks that the log of this region has all that was known in earlier attempts of the taking to
   // be acknowledged.

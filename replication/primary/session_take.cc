@@ -82,9 +82,12 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
       const HeldBy by = IsOfRival(hello, plan.recorded) ? HeldBy::kRival : HeldBy::kMember;
       const Status judged = CheckOverwriting(looks[i].name, *view, image, by);
-      if (judged.code() == Code::kInvalidArgument) *refused = i;
-      if (judged.code() == Code::kInvalidArgument && !members[i].joins)
+      if (judged.code() == Code::kInvalidArgument && !members[i].joins) {
+        HL_RETURN_IF_ERROR(CheckUnmoved(i, hello));
+        *refused = i;
         return InvalidArgument(Text(judged.message(), kPutBack));
+      }
+      if (judged.code() == Code::kInvalidArgument) *refused = i;
       HL_RETURN_IF_ERROR(judged);
     }
     return {};
@@ -134,6 +137,17 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_RETURN_IF_ERROR(MakeSound(image, info, names, {names.size(), order.equal, fetch}));
   times_.Begin("judging");
   return JudgeContent(request, plan, image);
+}
+
+// What a living primary installs and writes meanwhile makes a member's log another one than that of
+// the member that was read before it.
+Status Session::CheckUnmoved(size_t member, const control::HelloReplyT& seen) const {
+  HL_ASSIGN_OR_RETURN(const control::HelloReplyT now, members_[member]->Hello());
+  if (now.sealed_epoch == seen.sealed_epoch && now.installed_epoch == seen.installed_epoch &&
+      now.served_epoch == seen.served_epoch && now.heartbeat == seen.heartbeat)
+    return {};
+  return taking::TakenMeanwhile(Text(members_[member]->name(), " is at epoch ", now.sealed_epoch,
+                                     " of ", now.sealed_owner_name, " now"));
 }
 
 void Session::NoteAcked(std::span<const MemberContent> members) {
