@@ -185,7 +185,8 @@ Status Session::SetLeaving(std::optional<std::pair<FileId, WholeFile>> file) {
 
 void Session::UpdateLeavingLocked(const std::vector<FileInfo>& files) {
   if (!leaving_.has_value()) return;
-  const auto& [id, whole] = *leaving_;
+  const auto& id = leaving_->first;
+  const auto& whole = leaving_->second;
   const bool there = std::any_of(files.begin(), files.end(), [&](const FileInfo& file) {
     return file.id == id && file.name == whole.name && file.size == whole.size;
   });
