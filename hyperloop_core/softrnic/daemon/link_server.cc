@@ -49,6 +49,7 @@ LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
       peers_watch_(options_.peers_file),
       trusted_watch_(options_.keys == nullptr ? "" : options_.keys->dir() + "/trusted"),
       judged_(options_.keys == nullptr ? 0 : options_.keys->generation()),
+      link_names_(NamesForLinks()),
       refusals_(std::move(log), "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }

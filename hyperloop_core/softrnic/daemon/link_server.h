@@ -17,7 +17,8 @@
 //
 // The file of peers is looked at each second. What it has gained, lost or has elsewhere takes
 // effect without a restart. A file that cannot be used changes nothing, and is logged once. So is
-// `trusted`: a link ends when its other end is not trusted any more as whom it proved to be.
+// `trusted`: a link ends when its other end is not trusted any more as whom it proved to be, and
+// the queue pairs of a host when it may make no links any more under any key.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
@@ -186,6 +187,8 @@ class LinkServer final : public LinkPort {
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
   void LookAtTrusted();
   void TakeTrusted();
+  std::set<uint64_t> NamesForLinks() const;
+  void EndQueuePairsOf(const std::set<uint64_t>& hosts);
   bool IsTrustedStill(const Connection& c) const;
   bool IsTrustedAs(const std::string& host) const;
   void KnowSource(const std::string& source);
@@ -247,6 +250,8 @@ class LinkServer final : public LinkPort {
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
   uint64_t judged_;          // KeyRing::generation by which the open links were judged last
+  // GidPrefix of those that could make links then, and of those that have proved to be since.
+  std::set<uint64_t> link_names_;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors

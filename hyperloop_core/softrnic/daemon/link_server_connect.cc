@@ -249,8 +249,10 @@ bool LinkServer::IsTold(const std::string& name) {
 // Lets the other end speak for the hosts of `peer`, which it has proved to be.
 void LinkServer::TakeNames(Connection& c, const identity::Peer& peer) {
   for (const identity::TrustedPeer& each : peer.lines())
-    if ((each.roles & identity::kRoleLink) != 0 && IsTold(each.name))
+    if ((each.roles & identity::kRoleLink) != 0 && IsTold(each.name)) {
+      link_names_.insert(GidPrefix(each.name));
       c.proven.insert(GidPrefix(each.name));
+    }
 }
 
 std::string LinkServer::NameOf(uint64_t prefix) const {

@@ -2,6 +2,7 @@
 // and `trusted` change while the daemon runs.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -275,8 +276,14 @@ void LinkServer::LookAtTrusted() {
   });
 }
 
-// Ends the links to those that `trusted` does not call any more what they proved to be.
+// Ends the queue pairs of hosts that `trusted` does not name any more, and the links to those that
+// it does not call any more what they proved to be.
 void LinkServer::TakeTrusted() {
+  std::set<uint64_t> names = NamesForLinks();
+  std::set<uint64_t> gone;
+  std::ranges::set_difference(link_names_, names, std::inserter(gone, gone.end()));
+  EndQueuePairsOf(gone);
+  link_names_.swap(names);
   for (auto it = connections_.begin(); it != connections_.end();) {
     const Connection& c = *(it++)->second;  // it may be closed
     if (!c.channel.open()) {
@@ -287,6 +294,33 @@ void LinkServer::TakeTrusted() {
     }
   }
   ForgetSources();
+}
+
+// The GidPrefix of each name under which some key may make links.
+std::set<uint64_t> LinkServer::NamesForLinks() const {
+  if (options_.keys == nullptr) return {};
+  std::vector<identity::TrustedPeer> lines = options_.keys->trusted();
+  if (const auto self = options_.keys->Find(options_.keys->public_key()))
+    lines.insert(lines.end(), self->lines().begin(), self->lines().end());
+  std::set<uint64_t> names;
+  for (const identity::TrustedPeer& line : lines)
+    if ((line.roles & identity::kRoleLink) != 0) names.insert(GidPrefix(line.name));
+  return names;
+}
+
+// What these hosts have connected takes and makes no request any more, whoever sends it: packets of
+// a session carry no claim. The routes to them stay, for the time after they are trusted again.
+void LinkServer::EndQueuePairsOf(const std::set<uint64_t>& hosts) {
+  Arrivals routes;
+  for (const uint64_t host : hosts)
+    routes.push_back({.event = {.kind = LinkEvent::Kind::kRoute, .prefix = host}});
+  for (const auto& neighbour : Neighbours())
+    for (const std::string& host : neighbour->hosts)
+      if (const uint64_t prefix = GidPrefix(host); hosts.contains(prefix))
+        routes.push_back(
+            {.event = {.kind = LinkEvent::Kind::kRoute, .link = neighbour->id, .prefix = prefix},
+             .route = MakeRoute(prefix, neighbour->id)});
+  PushEvents(std::move(routes));
 }
 
 bool LinkServer::IsTrustedStill(const Connection& c) const {

@@ -618,6 +618,32 @@ TEST_F(LoggedLinkServerTest, AHostLosesItsLinkAlsoWhereTheKeysCouldNotBeReadAtFi
   EXPECT_TRUE(IsServed(of_c));
 }
 
+TEST_F(KeyedLinkServerTest, TheQueuePairsOfAHostThatIsNotTrustedAnyMoreEnd) {
+  LetTrust("a", *b_, "c");
+  const auto expect_route = [this](const std::string& host, LinkId link) {
+    LinkEvent event;
+    ASSERT_TRUE(test::Eventually(
+        [&] { return server_->Receive(&event) && event.kind == LinkEvent::Kind::kRoute; }));
+    EXPECT_EQ(event.prefix, GidPrefix(host));
+    EXPECT_EQ(event.link, link);
+  };
+  RawNeighbour first(server_->listening(), b_);
+  ASSERT_OK(first.Introduce());
+  ASSERT_TRUE(IsServed(first));
+  LetTrustOnly({{"c", b_}});
+  expect_route("b", kNoLink);
+  expect_route("b", 1);  // by which it is reached once it is trusted again
+  LetTrustOnly({{"b", b_}});
+  expect_route("c", kNoLink);
+  // Names that are trusted for a moment only, too.
+  LetTrust("a", *b_, "d");
+  RawNeighbour second(server_->listening(), b_);
+  ASSERT_OK(second.Introduce());
+  ASSERT_TRUE(IsServed(second));
+  LetTrustOnly({{"b", b_}});
+  expect_route("d", kNoLink);
+}
+
 TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotTalkedTo) {
   std::string at;
   const UniqueFd listener = Listen(&at);

@@ -471,6 +471,44 @@ TEST(EngineLink, AChangedRouteEndsTheQueuePairsOfTheOldOne) {
   }
 }
 
+// Queue pairs that answer for a service have no route of their own.
+TEST(EngineLink, AHostThatIsGoneIsAnsweredByNoServiceAnyMore) {
+  Linked p;
+  Command publish = p.b->Make(Op::kPublish);
+  std::strcpy(publish.args.publish.service, "inspect");
+  publish.args.publish.pdn = p.b->pdn;
+  p.b->Must(publish);
+  TestQp qp = p.a->Qp(p.a_cq, p.a_recv);
+  p.a->Modify(qp, QpState::kReset);
+  Command connect = p.a->Make(Op::kConnectService);
+  std::strcpy(connect.args.connect.host, "b");
+  std::strcpy(connect.args.connect.service, "inspect");
+  connect.args.connect.qpn = qp.qpn;
+  Reply reply;
+  EXPECT_THAT(p.a->Try(connect, &reply), StatusIs(Code::kBusy));
+  p.Run();
+  ASSERT_OK(p.a->Try(connect, &reply));
+  TestQp peer;
+  peer.qpn = reply.result.connect.remote_qpn;
+  std::memcpy(peer.gid.data(), reply.result.connect.gid, 16);
+  p.a->Modify(qp, QpState::kInit, 0);
+  p.a->Connect(qp, peer);
+  const auto read = [&] {
+    qp.Read(p.Dst(), p.b->rkey, p.a->At(p.back, 8), CqeMode::kAlways);
+    qp.Ring();
+    p.Run();
+    const auto ends = p.a_cq.PollAll();
+    return ends.size() == 1 ? ends[0].status : WcStatus::kFlushed;
+  };
+  EXPECT_EQ(read(), WcStatus::kSuccess);
+  p.b_port->SetRoute("a", p.network.Connect(p.b_port, p.a_port).id);
+  p.Run();
+  EXPECT_EQ(read(), WcStatus::kSuccess) << "the answers need no route";
+  p.b_port->SetRoute("a", kNoLink);
+  p.Run();
+  EXPECT_EQ(read(), WcStatus::kRetryExceeded);
+}
+
 TEST(EngineLink, ARouteThatStaysDisturbsNobody) {
   Linked p;
   p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);

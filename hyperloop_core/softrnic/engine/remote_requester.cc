@@ -363,9 +363,9 @@ void RemoteRequester::HandleRoom(LinkId link) {
 void RemoteRequester::EndOtherRoutes(uint64_t prefix, LinkId link) {
   qps_.ForEach([&](Qp& qp) {
     Remote* const r = qp.peer.remote.get();
-    if (r == nullptr || r->link == kNoLink || r->link == link ||
-        GidPrefixAt(qp.peer.gid.data()) != prefix)
-      return;
+    if (r == nullptr || GidPrefixAt(qp.peer.gid.data()) != prefix) return;
+    // Those that answer for a service have no link, and those that are shut have none any more.
+    if (link != kNoLink && (r->link == link || r->link == kNoLink)) return;
     link_work_.ForgetWaiting(qp);
     r->link = kNoLink;
     r->shut = true;

@@ -50,7 +50,7 @@ class RemoteRequester {
   void HandleRoom(LinkId link);
   // Queue pairs whose peer is of the host with `prefix`, and whose link is another one than `link`,
   // have none any more: their request under way, or the next one, fails as after a timeout.
-  // Requests of the peer are refused.
+  // Requests of the peer are refused. With kNoLink those that answer for a service are among them.
   void EndOtherRoutes(uint64_t prefix, LinkId link);
   // An answer to a request for a session.
   void HandleSession(LinkId from, const Packet& p);
