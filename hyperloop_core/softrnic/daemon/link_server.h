@@ -182,13 +182,15 @@ class LinkServer final : public LinkPort {
   void DropHosts(Neighbour& neighbour, const std::map<std::string, LinkAddress>& wanted);
   void CloseLinksFrom(const std::set<uint64_t>& hosts);
   Neighbour& NeighbourForMore(const LinkAddress& address);
-  void AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts);
+  void AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts, std::string_view why);
   Neighbour& AddNeighbour(const LinkAddress& address);
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
   void LookAtTrusted();
   void TakeTrusted();
   std::set<uint64_t> NamesForLinks() const;
   void EndQueuePairsOf(const std::set<uint64_t>& hosts);
+  void PartUntrusted(Neighbour& neighbour, const std::string& host);
+  bool HasRoomAt(const LinkAddress& address) const;
   bool IsTrustedStill(const Connection& c) const;
   bool IsTrustedAs(const std::string& host) const;
   void KnowSource(const std::string& source);

@@ -174,6 +174,7 @@ Status LinkServer::TakePeers() {
       std::ranges::count_if(Neighbours(), [&](const auto& n) { return stays(*n); });
   if (static_cast<size_t>(staying) + added.size() > kMaxNeighbours) return TooManyPeers();
   for (const auto& neighbour : Neighbours()) DropHosts(*neighbour, wanted);
+  const std::string news = "new in " + options_.peers_file;
   // Hosts that come back have the link that they had.
   std::map<std::string, Neighbour*> unused;
   for (const auto& neighbour : Neighbours())
@@ -181,10 +182,11 @@ Status LinkServer::TakePeers() {
   std::erase_if(added, [&](const auto& each) {
     const auto found = unused.find(each.first);
     if (found == unused.end()) return false;
-    AddHosts(*found->second, each.second);
+    AddHosts(*found->second, each.second, news);
     return true;
   });
-  for (const auto& [at, hosts] : added) AddHosts(NeighbourForMore(wanted.at(hosts.front())), hosts);
+  for (const auto& [at, hosts] : added)
+    AddHosts(NeighbourForMore(wanted.at(hosts.front())), hosts, news);
   ForgetSources();
   return {};
 }
@@ -241,7 +243,8 @@ void LinkServer::CloseLinksFrom(const std::set<uint64_t>& hosts) {
 }
 
 // Gives a link hosts beside those that it has. It is then dialed (again), to prove all of them.
-void LinkServer::AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts) {
+void LinkServer::AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts,
+                          std::string_view why) {
   std::vector<std::string> all = neighbour.hosts;
   all.insert(all.end(), hosts.begin(), hosts.end());
   Arrivals routes;
@@ -257,7 +260,7 @@ void LinkServer::AddHosts(Neighbour& neighbour, const std::vector<std::string>& 
   neighbour.backoff = {};
   neighbour.dial_at = {};
   PushEvents(std::move(routes));
-  LogLine(log_.get(), LogLevel::kInfo, {"new in ", options_.peers_file, ": ", neighbour.name});
+  LogLine(log_.get(), LogLevel::kInfo, {why, ": ", neighbour.name});
 }
 
 // --- trust
@@ -311,16 +314,47 @@ std::set<uint64_t> LinkServer::NamesForLinks() const {
 // What these hosts have connected takes and makes no request any more, whoever sends it: packets of
 // a session carry no claim. The routes to them stay, for the time after they are trusted again.
 void LinkServer::EndQueuePairsOf(const std::set<uint64_t>& hosts) {
-  Arrivals routes;
+  Arrivals ends;
   for (const uint64_t host : hosts)
-    routes.push_back({.event = {.kind = LinkEvent::Kind::kRoute, .prefix = host}});
+    ends.push_back({.event = {.kind = LinkEvent::Kind::kRoute, .prefix = host}});
+  PushEvents(std::move(ends));
   for (const auto& neighbour : Neighbours())
-    for (const std::string& host : neighbour->hosts)
-      if (const uint64_t prefix = GidPrefix(host); hosts.contains(prefix))
-        routes.push_back(
-            {.event = {.kind = LinkEvent::Kind::kRoute, .link = neighbour->id, .prefix = prefix},
-             .route = MakeRoute(prefix, neighbour->id)});
-  PushEvents(std::move(routes));
+    for (const std::string& host : std::vector(neighbour->hosts))
+      if (hosts.contains(GidPrefix(host))) PartUntrusted(*neighbour, host);
+}
+
+// Makes the route to a host that is not trusted any more: by a link of its own, so that those with
+// which it shared one, and which its daemon can prove to be still, keep that.
+void LinkServer::PartUntrusted(Neighbour& neighbour, const std::string& host) {
+  if (neighbour.hosts.size() > 1 && HasRoomAt(neighbour.address)) {
+    std::vector<std::string> others = neighbour.hosts;
+    std::erase(others, host);
+    AddHosts(AddNeighbour(neighbour.address), {host}, "not in `trusted` any more");
+    SetHosts(neighbour, std::move(others));
+    return;
+  }
+  const uint64_t prefix = GidPrefix(host);
+  Arrivals route;
+  route.push_back(
+      {.event = {.kind = LinkEvent::Kind::kRoute, .link = neighbour.id, .prefix = prefix},
+       .route = MakeRoute(prefix, neighbour.id)});
+  PushEvents(std::move(route));
+  if (neighbour.hosts.size() > 1)
+    LogLine(log_.get(), LogLevel::kError,
+            {"host ", host,
+             " is not in `trusted`: take it out of the peers, too. The link is down for it: ",
+             neighbour.name});
+}
+
+// Whether there may be another link, to `address`.
+bool LinkServer::HasRoomAt(const LinkAddress& address) const {
+  size_t all = 0, there = 0;
+  for (const auto& neighbour : Neighbours()) {
+    if (neighbour->gone) continue;
+    ++all;
+    if (neighbour->address == address) ++there;
+  }
+  return all < kMaxNeighbours && there < kMaxLinksToAddress;
 }
 
 bool LinkServer::IsTrustedStill(const Connection& c) const {

@@ -655,6 +655,23 @@ TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreIsNotTalkedTo) {
   EXPECT_FALSE(NextOf(listener).Introduce().ok());
 }
 
+// The daemon there goes on to serve the other one.
+TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreCutsNoOtherHostThere) {
+  LetTrust("a", *b_, "c");
+  std::string at;
+  const UniqueFd listener = Listen(&at);
+  WritePeers("b=" + at + "\nc=" + at + "\n");
+  RawNeighbour dialed = NextOf(listener);
+  ASSERT_OK(dialed.Introduce());
+  ASSERT_TRUE(LinksBecome({"b,c (" + at + ")"}));
+  LetTrustOnly({{"b", b_}});
+  RawNeighbour of_c = NextOf(listener);
+  EXPECT_EQ(of_c.Introduce().ok(), false);
+  EXPECT_TRUE(LinksBecome({"b (" + at + ")", "c (" + at + ")"}));
+  EXPECT_TRUE(dialed.Lives());
+  EXPECT_EQ(server_->totals().up, 1u);
+}
+
 // A host that has moved is the same one as before.
 TEST_F(KeyedLinkServerTest, AHostThatIsNoPeerAnyMoreLosesTheLinkThatItMade) {
   const auto c = MakeNeighbour("c");
