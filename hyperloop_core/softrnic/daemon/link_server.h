@@ -191,6 +191,7 @@ class LinkServer final : public LinkPort {
   void EndQueuePairsOf(const std::set<uint64_t>& hosts);
   void PartUntrusted(Neighbour& neighbour, const std::string& host);
   bool HasRoomAt(const LinkAddress& address) const;
+  bool LostItsLines() const;
   bool IsTrustedStill(const Connection& c) const;
   bool IsTrustedAs(const std::string& host) const;
   void KnowSource(const std::string& source);
@@ -252,6 +253,7 @@ class LinkServer final : public LinkPort {
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
   uint64_t judged_;          // KeyRing::generation by which the open links were judged last
+  uint64_t reported_ = 0;    // that of which it was said that it ends no link
   // GidPrefix of those that could make links then, and of those that have proved to be since.
   std::set<uint64_t> link_names_;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;

@@ -274,6 +274,15 @@ void LinkServer::LookAtTrusted() {
     RefreshKeys();
     const uint64_t generation = options_.keys->generation();
     if (generation == judged_ || !trusted_watch_.Same()) return;
+    if (LostItsLines()) {
+      if (std::exchange(reported_, generation) == generation) return;
+      return LogLine(log_.get(), LogLevel::kError,
+                     {trusted_watch_.path(),
+                      " lets nobody make links any more. It may have lost "
+                      "its lines, so open links stay, and new ones are refused: put the lines "
+                      "back, best as another file that is renamed to it (hyperloopctl keys trust "
+                      "does so), or stop this daemon to end its links"});
+    }
     TakeTrusted();
     judged_ = generation;
   });
@@ -355,6 +364,17 @@ bool LinkServer::HasRoomAt(const LinkAddress& address) const {
     if (neighbour->address == address) ++there;
   }
   return all < kMaxNeighbours && there < kMaxLinksToAddress;
+}
+
+// Whether `trusted` has no line with the role link while there are links of others' keys: more
+// likely a file that somebody has emptied or half written than that all of them are shut out.
+bool LinkServer::LostItsLines() const {
+  const auto lines = options_.keys->trusted();
+  return std::ranges::none_of(
+             lines, [](const auto& line) { return (line.roles & identity::kRoleLink) != 0; }) &&
+         std::ranges::any_of(connections_, [this](const auto& each) {
+           return each.second->channel.open() && !IsTrustedStill(*each.second);
+         });
 }
 
 bool LinkServer::IsTrustedStill(const Connection& c) const {

@@ -672,6 +672,30 @@ TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreCutsNoOtherHostThere) {
   EXPECT_EQ(server_->totals().up, 1u);
 }
 
+// As on a disk that was full while somebody wrote it.
+TEST_F(LoggedLinkServerTest, AFileOfTrustThatLostItsLinesEndsNoLink) {
+  const auto c = MakeNeighbour("c");
+  RawNeighbour of_b(server_->listening(), b_), of_c(server_->listening(), c);
+  ASSERT_OK(of_b.Introduce());
+  ASSERT_OK(of_c.Introduce());
+  Replace(Dir("a") + "/trusted", "");
+  const std::string error = "lets nobody make links any more";
+  ASSERT_TRUE(test::Eventually([&] { return of_b.Lives() && of_c.Lives() && lines_->Has(error); }));
+  EXPECT_THAT(RawNeighbour(server_->listening(), b_).Introduce(),
+              StatusIs(Code::kPermissionDenied));
+  WritePeers("b=127.0.0.2:1\n");
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:1)"}));  // so it was looked at again
+  EXPECT_TRUE(IsServed(of_b));
+  EXPECT_TRUE(IsServed(of_c));
+  EXPECT_EQ(std::ranges::count_if(
+                lines_->lines(),
+                [&](const std::string& line) { return line.find(error) != std::string::npos; }),
+            1);
+  LetTrustOnly({{"c", c}});
+  EXPECT_TRUE(Ends(of_b, &of_c));
+  EXPECT_TRUE(IsServed(of_c));
+}
+
 // A host that has moved is the same one as before.
 TEST_F(KeyedLinkServerTest, AHostThatIsNoPeerAnyMoreLosesTheLinkThatItMade) {
   const auto c = MakeNeighbour("c");
