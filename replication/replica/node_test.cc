@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "common/random_uuid.h"
 #include "control/owner.h"
+#include "journal/redo.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -393,6 +395,27 @@ TEST_F(NodeTest, ExaminingPromisesNothing) {
   EXPECT_EQ(reply->content->installed_epoch, 1u);
   EXPECT_EQ(reply->content->log_error, "");
   EXPECT_EQ(Hello().sealed_epoch, 1u);
+}
+
+// What a joining that was cut short left in the region may be of another branch of the history, or
+// of another group, and proves nothing to the one that the node joins next.
+TEST_F(NodeTest, WhereNothingIsInstalledNothingIsToldOfTheRegion) {
+  constexpr uint64_t kAcked = 29;
+  FormatAs(kGroup);
+  WriteHead(region_, *ParseSuperblock(region_, kRegion), {.seq = kAcked, .epoch = 1});
+  const auto told = [](const ContentT& content) {
+    return std::tuple(content.last_seq, content.acked_seq, content.executed_seq);
+  };
+  const BodyUnion sealed = node_->Handle(MakeBody(Seal(1, kAnn)));
+  ASSERT_NE(As<SealReplyT>(sealed), nullptr);
+  EXPECT_EQ(told(*As<SealReplyT>(sealed)->content), std::tuple(0, 0, 0));
+  const BodyUnion before = node_->Handle(MakeBody(ExamineRequestT{}));
+  ASSERT_NE(As<ExamineReplyT>(before), nullptr);
+  EXPECT_EQ(told(*As<ExamineReplyT>(before)->content), std::tuple(0, 0, 0));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  const BodyUnion after = node_->Handle(MakeBody(ExamineRequestT{}));
+  ASSERT_NE(As<ExamineReplyT>(after), nullptr);
+  EXPECT_EQ(told(*As<ExamineReplyT>(after)->content), std::tuple(kAcked, kAcked, kAcked));
 }
 
 TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {

@@ -61,9 +61,12 @@ class ModelGroup {
 
   // --- what members hold
 
+  // Where nothing is installed, a node tells nothing of its region (control.fbs): those bytes may be
+  // of a joining that was cut short, into another branch or another group.
   static MemberContent ContentOf(const std::string& name, const ModelRegion& region,
                                  uint64_t installed_epoch) {
     MemberContent content{name, {}};
+    if (installed_epoch == 0) return content;
     content.content.installed_epoch = installed_epoch;
     content.content.acked_seq = region.acked();
     if (region.unsound) content.content.damage.push_back("bytes of an extent");

@@ -203,6 +203,39 @@ TEST_F(TakingsTest, APromotionByForceThatIsCutShortIsRepeated) {
   } while (Sound() && every_.Next());
 }
 
+// A new replica's joining of one history was cut short. Unless something is installed there, it
+// joins another history, however much more the bytes in its region say to be acknowledged.
+TEST_F(TakingsTest, AReplicaThatHasInstalledNothingJoinsAnyHistory) {
+  uint64_t joined = 0, refused = 0;
+  do {
+    Make(3);
+    FailureRules force = kMajority;
+    force.given_up = {Address(0), Address(1)};
+    ModelTaking::Caller promotion = All(force);
+    promotion.reached = {Address(2)};
+    Must(Serves(promotion));
+    ModelTaking::Caller others = All(kAll, {"", Address(2)});
+    others.list.pop_back();
+    Must(Serves(others));
+    group_->Append(Primary(), 8, false);
+    group_->Append(Primary(), 1, false);  // states that those are acknowledged
+    const std::string added = group_->Add().address;
+    others.wish.change = {added, ""};
+    others.list.push_back(added);
+    others.reached.insert(added);
+    TakeCut(others);
+    const bool fresh = group_->replicas[3]->Hello().installed_epoch == 0;
+    const ModelTaking::Caller branch{
+        All(kAll, {added, ""}).wish, {Address(2), added}, {Address(2), added}};
+    EXPECT_EQ(Serves(branch), fresh) << refused_ << ", by " << every_.Text();
+    if (fresh) ExpectServes({All().wish, branch.list, branch.reached});
+    EXPECT_EQ(group_->wrong, "") << every_.Text();
+    ++(fresh ? joined : refused);
+  } while (Sound() && every_.Next());
+  EXPECT_GT(joined, 20u);
+  EXPECT_GT(refused, 0u);
+}
+
 // It has a longer log, of an epoch that the others have left behind.
 TEST_F(TakingsTest, AnOldCopyOfAPoolIsNotTheGroups) {
   Make(3);
