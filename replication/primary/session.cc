@@ -106,15 +106,15 @@ Status Session::ArmGroup() {
                       pd_->Register(own.data(), own.size(),
                                     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead,
                                     pool_->region_backing()));
-  const auto [datapath, wait] = ChooseHowToArm();
+  const Armed how = ChooseHowToArm();
   std::vector<ReplicaHandle*> order = members_;
-  if (datapath != Datapath::kFanout) {
+  if (how.datapath != Datapath::kFanout) {
     HL_ASSIGN_OR_RETURN(order, ChainToArm());
   }
   GroupOptions group_options;
-  group_options.datapath = datapath;
+  group_options.datapath = how.datapath;
   group_options.window = options_.window;
-  group_options.wait = wait;
+  group_options.wait = how.wait;
   group_options.poll_time = std::chrono::microseconds(options_.poll_us);
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.link_timeout = failure_times_.silence;
@@ -125,7 +125,7 @@ Status Session::ArmGroup() {
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   const std::vector<Result<MemberInfo>> prepared = AtOnce(size, [&](size_t i) {
     MemberOptions member;
-    member.datapath = datapath;
+    member.datapath = how.datapath;
     member.position = static_cast<uint32_t>(i);
     member.group_size = size;
     member.window = options_.window;
@@ -139,7 +139,7 @@ Status Session::ArmGroup() {
   HL_RETURN_IF_ERROR(AllAtOnce(
       size, [&](size_t i) { return order[i]->ConnectMember(own_, group_->info(), chain); }));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
-  if (datapath != Datapath::kFanout) chain_ = std::move(order);
+  if (how.datapath != Datapath::kFanout) chain_ = std::move(order);
   return LockGroup();
 }
 
