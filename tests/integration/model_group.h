@@ -61,8 +61,8 @@ class ModelGroup {
 
   // --- what members hold
 
-  // Where nothing is installed, a node tells nothing of its region (control.fbs): those bytes may be
-  // of a joining that was cut short, into another branch or another group.
+  // Where nothing is installed, a node tells nothing of its region (control.fbs): those bytes may
+  // be of a joining that was cut short, into another branch or another group.
   static MemberContent ContentOf(const std::string& name, const ModelRegion& region,
                                  uint64_t installed_epoch) {
     MemberContent content{name, {}};
