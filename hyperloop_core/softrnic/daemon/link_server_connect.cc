@@ -275,7 +275,8 @@ void LinkServer::Opened(Connection& c) {
     neighbour->was_up = true;
     neighbour->backoff = milliseconds(0);
     neighbour->last_error.clear();
-    neighbour->cipher.store(c.channel.cipher());
+    const std::optional<identity::Cipher> sealed_by = c.channel.cipher();
+    neighbour->cipher.store(sealed_by ? static_cast<int>(*sealed_by) : Neighbour::kNoKeys);
     neighbour->up.store(true, std::memory_order_release);
     PushEvents(std::move(up));
     return;
