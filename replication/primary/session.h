@@ -121,7 +121,7 @@ class Session {
       : options_(std::move(options)), open_device_(std::move(open_device)), log_(std::move(log)) {}
 
   // How the group is armed; see choose_datapath.h.
-  struct alignas(2) Armed {  // clang calls a library for an atomic that is not aligned by itself
+  struct Armed {
     Datapath datapath{};
     WaitMode wait{};
   };
