@@ -121,9 +121,7 @@ std::vector<LinkServer::LinkState> LinkServer::LinkStates() const {
   for (const auto& neighbour : Neighbours())
     if (!neighbour->gone.load()) {
       const bool up = neighbour->up.load(std::memory_order_acquire);
-      const int cipher = up ? neighbour->cipher.load() : Neighbour::kNoKeys;
-      links.push_back({neighbour->name, up, {}});
-      if (cipher != Neighbour::kNoKeys) links.back().cipher = identity::Cipher(cipher);
+      links.push_back({neighbour->name, up, up ? neighbour->cipher.load() : std::nullopt});
     }
   return links;
 }

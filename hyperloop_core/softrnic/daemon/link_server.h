@@ -118,9 +118,8 @@ class LinkServer final : public LinkPort {
     std::atomic<bool> gone{true};    // it has no hosts (any more), and is not dialed
     std::atomic<bool> up{false};
     // Of the last connection that was up, and set before `up`, so that a link which has keys is
-    // never seen up without one: an identity::Cipher, or kNoKeys.
-    static constexpr int kNoKeys = -1;
-    std::atomic<int> cipher{kNoKeys};
+    // never seen up without one. Nothing: there was none, or it had no keys.
+    std::atomic<std::optional<identity::Cipher>> cipher{};
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
     std::atomic<bool> wants_room{false};
     uint64_t connection = 0;  // its serial number; 0: none

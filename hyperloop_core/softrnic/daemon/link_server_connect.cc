@@ -275,8 +275,7 @@ void LinkServer::Opened(Connection& c) {
     neighbour->was_up = true;
     neighbour->backoff = milliseconds(0);
     neighbour->last_error.clear();
-    const std::optional<identity::Cipher> sealed_by = c.channel.cipher();
-    neighbour->cipher.store(sealed_by ? static_cast<int>(*sealed_by) : Neighbour::kNoKeys);
+    neighbour->cipher.store(c.channel.cipher());
     neighbour->up.store(true, std::memory_order_release);
     PushEvents(std::move(up));
     return;
