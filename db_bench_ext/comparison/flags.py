@@ -146,6 +146,9 @@ def own_parser() -> argparse.ArgumentParser:
     how.add_argument("--ycsb_records", type=whole(2, 10**9), default=10000, metavar="N", help="of 1 KB each that --ycsb loads")
     how.add_argument("--ycsb_operations", type=whole(1, 10**9), default=10000, metavar="N", help="of each of YCSB's workloads")
     how.add_argument("--ycsb_seconds", type=whole(1, 3600), default=2, metavar="S", help="a workload of YCSB ends then, even before all operations")
+    how.add_argument("--ycsb_rate", type=several(whole(0, 10**9)), default="0", metavar="LIST",
+                     help="operations a second that YCSB's workloads offer, each workload at one after another; the latency of each operation "
+                     "counts from when it was to be issued; 0: the next is issued when one is done")
     how.add_argument("--primary_cpu", type=processor_number, metavar="N", help="processor of db_bench; default: the first")
     how.add_argument("--replica_cpu", type=processor_number, metavar="N",
                      help="processor of replicas, RNIC daemon and noise; default: the last")

@@ -40,6 +40,10 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(flags.parse_own(self.separate("--ycsb=E,a").own).ycsb, ["e", "a"])
         self.assertIsNone(flags.parse_own([]).ycsb)
 
+    def test_ycsb_rates_are_a_list_and_a_closed_loop_unless_asked_for(self):
+        self.assertEqual(flags.parse_own(self.separate("--ycsb=a").own).ycsb_rate, [0])
+        self.assertEqual(flags.parse_own(self.separate("--ycsb=a", "--ycsb_rate=500,2000").own).ycsb_rate, [500, 2000])
+
     def test_datapaths_are_what_the_provider_has(self):
         self.assertEqual(flags.parse_own([]).datapaths, ["offload", "cpu-polling", "none"])
         self.assertEqual(flags.parse_own(["--provider=verbs"]).datapaths, ["fanout", "cpu-polling", "none"])
@@ -76,6 +80,8 @@ class FlagsTest(unittest.TestCase):
             (["--ycsb="], "'' is no workload of YCSB"),
             (["--ycsb=a,A"], "names a value twice"),
             (["--ycsb", "--ycsb_records=1"], "whole number from 2"),
+            (["--ycsb", "--ycsb_rate=100,-1"], "whole number from 0"),
+            (["--ycsb_rate=5"], "--ycsb_rate=5 goes with --ycsb only"),
             (["--ycsb_seconds=3"], "--ycsb_seconds=3 goes with --ycsb only"),
             (["--device=rxe0"], "goes with --provider=verbs only"),
             (["--hosts_apart", "--provider=verbs"], "--hosts_apart goes with --provider=softrnic only"),

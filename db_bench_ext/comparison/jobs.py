@@ -84,13 +84,13 @@ class Ycsb:
     def command(self, database, over, configuration) -> list[str]:
         return self._base(database, over, configuration.datapath) + [
             "--phase=run", "--step", f"--workload={','.join(self._workloads)}", f"--operations={self._options.ycsb_operations}",
-            f"--max_seconds={self._options.ycsb_seconds}"]
+            f"--max_seconds={self._options.ycsb_seconds}", f"--rate={','.join(map(str, self._options.ycsb_rate))}"]
 
     def reader(self) -> ycsb.OutputReader:
         return ycsb.OutputReader()
 
     def share(self, reader: ycsb.OutputReader, finished: int, began: float | None, configuration) -> float:
-        return len(reader.benchmarks) / len(self._workloads)
+        return len(reader.benchmarks) / (len(self._workloads) * len(self._options.ycsb_rate))
 
     def _base(self, database, over, datapath: str) -> list[str]:
         uri = [] if over is None else [f"--uri={over.uri_for(datapath)}"]

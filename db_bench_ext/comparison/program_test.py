@@ -231,6 +231,18 @@ class LongTest(Comparison):
             self.assertEqual(sum(row["benchmark"].startswith("ycsb-") for row in csv.DictReader(file)), 12)
         self.assertIn('<section id="ycsb">', (self.out / "report" / "report.html").read_text())
 
+    def test_ycsb_offers_each_rate_of_a_list(self):
+        results, _, _ = self.results("--datapaths=offload", "--runs=1", "--replicas=1", "--ycsb=a", "--ycsb_records=50", "--ycsb_operations=60",
+                                     "--ycsb_rate=0,600,300")
+        cases = {case["benchmark"]: case for case in results["cases"] if case["benchmark"].startswith("ycsb-")}
+        self.assertEqual(list(cases), ["ycsb-a", "ycsb-a@600", "ycsb-a@300"])
+        for benchmark, case in cases.items():
+            (run,) = case["runs"]
+            self.assertGreater(run["operations"], 0)
+            if "@" in benchmark:  # never faster than it was offered, but for the first operation, which has no other before it
+                rate = int(benchmark.partition("@")[2])
+                self.assertLessEqual(run["ops_per_second"], rate * run["operations"] / (run["operations"] - 1))
+
     @unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
     def test_hosts_apart_it_compares_itself_with_others_on_the_same_nodes(self):
         environment = environment_without("etcd")

@@ -74,6 +74,42 @@ def is_ycsb(case: dict) -> bool:
     return case["benchmark"].startswith(_YCSB)
 
 
+def offered_rate(benchmark: str) -> int:
+    """Operations a second that a workload of YCSB offered ("ycsb-a@2000"); 0: the next was issued when one was done."""
+    return int(benchmark.partition("@")[2] or 0)
+
+
+@dataclasses.dataclass
+class OfferedLoad:
+    """The groups of one workload of YCSB that differ in the offered rate only, two at least, the least rate first."""
+
+    workload: str
+    group: Group  # any of them: setting and load are those of all
+    rates: list[tuple[int, Group]]
+
+    def lines(self, percentile: str) -> list[tuple[str, str, list[tuple[int, float]]]]:
+        """(label, datapath, latency at each rate) of each case that was measured at any."""
+        found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for rate, group in self.rates:
+            for case in group.measured:
+                value = case["median"]["latency_ns"][percentile]
+                if value is not None:
+                    found.setdefault((group.label(case), case["datapath"]), []).append((rate, value))
+        return [(label, datapath, points) for (label, datapath), points in found.items()]
+
+
+def offered_loads(ycsb_groups: list[Group]) -> list[OfferedLoad]:
+    found: dict[tuple, OfferedLoad] = {}
+    for group in ycsb_groups:
+        if rate := offered_rate(group.benchmark):
+            workload = group.benchmark.partition("@")[0]
+            key = (workload, group.setting, group.load, group.noise_workers)
+            found.setdefault(key, OfferedLoad(workload, group, [])).rates.append((rate, group))
+    for each in found.values():
+        each.rates.sort(key=lambda pair: pair[0])
+    return [each for each in found.values() if len(each.rates) > 1]
+
+
 def load_title(load: str, noise_workers: int | None = None) -> str:
     if load == "idle":
         return "idle machine"

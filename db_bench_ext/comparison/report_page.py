@@ -138,6 +138,17 @@ def _ycsb(group: model.Group, figures: _Figures) -> Comparison:
     return Comparison(group, drawn, _findings(group))
 
 
+def _offered_loads(groups: list[model.Group], figures: _Figures) -> list[Figure]:
+    """Of each workload at several offered rates one figure for each percentile."""
+    drawn = []
+    for each in model.offered_loads(groups):
+        for percentile in ("p50", "p99", "p99_9"):
+            if lines := each.lines(percentile):
+                title = f"{each.workload}, {model.PERCENTILES[percentile]} over offered load, {each.group.setting}, {each.group.load_title}"
+                drawn.append(figures.make(title, plots.offered_load_lines, title, lines))
+    return drawn
+
+
 def _shares(group: model.Group) -> list[tuple[str, dict[str, float]]]:
     """Medians over valid runs of each part's share of each processor."""
     rows = []
@@ -293,7 +304,8 @@ def page(results: dict) -> str:
     results = percentiles.supported(results)
     figures = _Figures()
     groups = model.groups([case for case in results["cases"] if not model.is_ycsb(case)])
-    ycsb_groups = sorted(model.groups([case for case in results["cases"] if model.is_ycsb(case)]), key=lambda group: group.benchmark)
+    ycsb_groups = sorted(model.groups([case for case in results["cases"] if model.is_ycsb(case)]), 
+                         key=lambda group: (group.benchmark.partition("@")[0], model.offered_rate(group.benchmark)))
     every_point = model.points(results["primitives"])
     points = [point for point in every_point if not point.raw]
     raw_points = [point for point in every_point if point.raw]
@@ -308,7 +320,7 @@ def page(results: dict) -> str:
         results=results, style=(_FOLDER / "report.css").read_text(encoding="utf-8"),
         started=_when(results["started"]), missing=_missing(results), invalid=_invalid(results),
         headline=_headline(groups, points, figures), throughput=_throughput(groups, figures), comparisons=[_comparison(group, figures) for group in groups],
-        ycsb_throughput=_throughput(ycsb_groups, figures), ycsb=[_ycsb(group, figures) for group in ycsb_groups],
+        ycsb_throughput=_throughput(ycsb_groups, figures), ycsb_offered=_offered_loads(ycsb_groups, figures), ycsb=[_ycsb(group, figures) for group in ycsb_groups],
         shares=_shares, points=points, raw_points=raw_points,
         primitive_plots=_line_plots(_GROUP_PLOTS, points, figures, results["primitives"]) + _distributions(points, figures),
         raw_plots=_line_plots(_RAW_PLOTS, raw_points, figures, []),

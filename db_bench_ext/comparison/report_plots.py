@@ -263,6 +263,25 @@ def primitive_lines(prefix: str, title: str, panel: model.Panel, value, formatte
     return plot.svg(prefix, f"{title}: one line for each of {', '.join(series.label for series in panel.series)}.")
 
 
+def offered_load_lines(prefix: str, title: str, lines: list[tuple[str, str, list[tuple[int, float]]]]) -> str:
+    """report_model.OfferedLoad.lines: a latency over the operations a second that were offered."""
+    plot = _plot(2.9)
+    axes = plot.axes
+    for label, datapath, points in lines:
+        plot.line(datapath, [rate for rate, _ in points], [value for _, value in points],
+                  [f"{label}, {rate:,} operations a second offered: {text.time(value)}" for rate, value in points])
+    values = [value for _, _, points in lines for _, value in points]
+    axes.set_yscale("log")
+    _log_ticks(axes.yaxis, min(values), max(values), text.time)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
+    axes.xaxis.set_major_formatter(lambda value, _: text.rate(value))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("operations a second that were offered")
+    axes.set_ylabel("latency from the intended start (log scale)")
+    plot.legend([(label, datapath) for label, datapath, _ in lines], lines=True)
+    return plot.svg(prefix, f"{title}: one line for each of {', '.join(label for label, _, _ in lines)}.")
+
+
 # Of each quantity: the axis' label, a point in words, a tick.
 _QUANTITY = {
     "window": ("window: operations in flight (log scale)", lambda value: f"window {value:,}", lambda value: f"{value:,.0f}"),

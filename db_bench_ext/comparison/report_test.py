@@ -13,7 +13,7 @@ import unittest
 
 from comparison import cli, percentiles, report, report_model, report_samples, report_text
 from comparison import table as report_table
-from comparison.report_samples import case, primitive, run
+from comparison.report_samples import case, primitive, run, ycsb_run
 
 
 class TextTest(unittest.TestCase):
@@ -142,6 +142,21 @@ class PageTest(unittest.TestCase):
         for kind, median in (("read", "1.5 µs"), ("update", "7.35 µs"), ("read-modify-write", "3.35 µs")):
             self.assertRegex(section, rf'<td class="name">{kind}</td><td>500</td>\n<td>[^<]*</td><td>{median}</td>')
         self.assertNotIn("ycsb", self.page[self.page.index('<section id="summary">') : self.page.index('<section id="ycsb">')])
+
+    def test_offered_loads_are_drawn_over_their_rates_for_each_load_of_the_machine(self):
+        results = report_samples.results()
+        results["cases"] = [case(datapath, [ycsb_run(p50 * factor, "update")], load, benchmark=f"ycsb-a{offered}")
+                            for datapath, p50 in (("offload", 7000), ("cpu-polling", 9000)) for load in ("idle", "noise")
+                            for offered, factor in (("", 1), ("@10000", 3), ("@900", 2))]
+        results["cases"].append(case("offload", [ycsb_run(7000, "update")], benchmark="ycsb-f@900"))  # one rate alone is no line
+        page = self.rendered(results)
+        section = page[page.index('<section id="ycsb">') : page.index('<section id="primitives">')]
+        drawn = re.findall(r"<figcaption>(ycsb-\S+ \S+)\s%", section)
+        self.assertEqual(drawn, ["ycsb-a, 50", "ycsb-a, 99", "ycsb-a, 99.9"] * 2)
+        for tip in ("offload, 900 operations a second offered: 14", "offload, 10,000 operations a second offered: 21",
+                    "cpu-polling, 10,000 operations a second offered: 54"):
+            self.assertIn(tip, section)
+        self.assertEqual(list(dict.fromkeys(re.findall(r"<h3>(ycsb-[^,]*)", section))), ["ycsb-a", "ycsb-a@900", "ycsb-a@10000", "ycsb-f@900"])
 
     def test_a_plot_says_which_datapath_is_absent_and_why(self):
         results = report_samples.results() | {"cases": [], "alternatives": []}

@@ -35,5 +35,6 @@ def _benchmark(phase: dict) -> Benchmark:
     fault = ""
     if phase["workload"] not in _READ_ONLY and not WRITES & set(kinds):
         fault = f"none of its {operations} operations was a write, so its latencies are those of reads; give more --ycsb_operations"
-    return Benchmark(f"ycsb-{phase['workload']}", 1e6 * phase["seconds"] / max(operations, 1), phase["ops_per_second"], phase["seconds"],
+    offered = f"@{phase['rate']:.0f}" if phase["rate"] else ""
+    return Benchmark(f"ycsb-{phase['workload']}{offered}", 1e6 * phase["seconds"] / max(operations, 1), phase["ops_per_second"], phase["seconds"],
                      operations, kinds, fault)

@@ -1,6 +1,5 @@
 #include "ycsb/client_thread.h"
 
-#include <chrono>
 #include <memory>
 
 namespace hyperloop::ycsb {
@@ -14,23 +13,22 @@ ClientThread::ClientThread(rocksdb::DB& db, bool sync, const CoreWorkload& workl
 }
 
 template <class Body>
-Status ClientThread::Timed(OperationType type, Body&& body) {
-  const auto start = std::chrono::steady_clock::now();
+Status ClientThread::Timed(OperationType type, Clock::time_point start, Body&& body) {
   Status status = body();
-  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
+  const std::chrono::nanoseconds taken = Clock::now() - start;
   if (status.ok()) {
     latencies_[static_cast<size_t>(type)].Record(static_cast<uint64_t>(taken.count()));
   }
   return status;
 }
 
-Status ClientThread::RunOne() {
+Status ClientThread::RunOne(Clock::time_point start) {
   const OperationType type = chooser_.NextType();
-  return Timed(type, [&] { return Execute(type); });
+  return Timed(type, start, [&] { return Execute(type); });
 }
 
 Status ClientThread::Load(uint64_t record) {
-  return Timed(OperationType::kInsert, [&] { return Insert(record); });
+  return Timed(OperationType::kInsert, Clock::now(), [&] { return Insert(record); });
 }
 
 Status ClientThread::Execute(OperationType type) {

@@ -8,6 +8,7 @@
 #include <rocksdb/db.h>
 
 #include <array>
+#include <chrono>
 #include <string>
 
 #include "measuring/latency_histogram.h"
@@ -24,16 +25,19 @@ class ClientThread {
   ClientThread(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
                uint64_t operations, uint64_t seed);
 
-  // Makes the workload's next operation. NotFound, Corruption: a record is missing or has another
-  // size. An operation that fails is not recorded.
-  rocksdb::Status RunOne();
+  using Clock = std::chrono::steady_clock;
+
+  // Makes the workload's next operation; its latency counts from `start`, at which it was to be
+  // issued. NotFound, Corruption: a record is missing or has another size. An operation that fails
+  // is not recorded.
+  rocksdb::Status RunOne(Clock::time_point start = Clock::now());
   // Inserts record `record` before any run.
   rocksdb::Status Load(uint64_t record);
   const Latencies& latencies() const { return latencies_; }
 
  private:
   template <class Body>
-  rocksdb::Status Timed(OperationType type, Body&& body);
+  rocksdb::Status Timed(OperationType type, Clock::time_point start, Body&& body);
   rocksdb::Status Execute(OperationType type);
   rocksdb::Status Insert(uint64_t record);
   rocksdb::Status Read(const std::string& key);

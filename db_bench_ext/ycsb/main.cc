@@ -30,6 +30,10 @@ DEFINE_uint64(operations, 100000, "operations of a run");
 DEFINE_double(max_seconds, 0,
               "seconds after which a run ends, even before all operations are done; 0: it does "
               "not");
+DEFINE_string(rate, "0",
+              "operations a second that a run offers, over all threads; the latency of each counts "
+              "from when it was to be issued; 0: each thread issues the next when one is done; a "
+              "list: each workload runs at one after another");
 DEFINE_uint32(threads, 1, "threads that issue operations, one at a time each");
 DEFINE_bool(sync, false, "every write synced, as db_bench's --sync");
 DEFINE_uint64(seed, 1, "of the random choices, any number");
@@ -55,6 +59,7 @@ std::atomic<int> g_signal{0};  // that interrupted it
 
 struct Arguments {
   std::vector<std::string> workloads;
+  std::vector<double> rates;
   std::string phase;
   std::string directory;
   std::string uri;
@@ -91,6 +96,7 @@ hyperloop::Result<Arguments> TakeArguments() {
   HL_RETURN_IF_ERROR(CheckRange("records", FLAGS_records, uint64_t{2}, uint64_t{1} << 40));
   HL_RETURN_IF_ERROR(CheckRange("operations", FLAGS_operations, uint64_t{1}, uint64_t{1} << 40));
   HL_RETURN_IF_ERROR(CheckRange("max_seconds", FLAGS_max_seconds, 0.0, 86400.0));
+  HL_ASSIGN_OR_RETURN(arguments.rates, bench::NumberList("rate", FLAGS_rate, 0.0, 1e9));
   HL_RETURN_IF_ERROR(CheckRange("threads", FLAGS_threads, 1u, 1024u));
   if (bench::IsGiven("dir")) {
     HL_ASSIGN_OR_RETURN(const ClusterInfo cluster, ReadCluster(FLAGS_dir));
@@ -163,10 +169,13 @@ Status DoPhases(const Arguments& arguments, rocksdb::DB& db, std::string* doing)
   for (const std::string& workload : arguments.workloads) {
     options.workload = *FindWorkload(workload);
     *doing = std::string("run of workload ") + options.workload.name;
-    Status status = DoPhase("run", arguments, options, [&](PhaseReport* report) {
-      return RunPhase(db, options, inserts, g_interrupted, ShowProgress, report);
-    });
-    if (!status.ok()) return status;
+    for (const double rate : arguments.rates) {
+      options.rate = rate;
+      Status status = DoPhase("run", arguments, options, [&](PhaseReport* report) {
+        return RunPhase(db, options, inserts, g_interrupted, ShowProgress, report);
+      });
+      if (!status.ok()) return status;
+    }
   }
   return Status::OK();
 }

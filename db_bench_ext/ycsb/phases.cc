@@ -1,5 +1,8 @@
 #include "ycsb/phases.h"
 
+#include <sys/prctl.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -17,10 +20,18 @@ namespace {
 // are over (0: never), one thread fails, or `interrupted` is set.
 class Crew {
  public:
-  using Step = std::function<Status(ClientThread& client, uint64_t number)>;
+  using Clock = ClientThread::Clock;
+  using Step =
+      std::function<Status(ClientThread& client, uint64_t number, Clock::time_point start)>;
 
-  Crew(const char* phase, uint64_t total, double max_seconds, const std::atomic<bool>& interrupted)
-      : phase_(phase), total_(total), max_seconds_(max_seconds), interrupted_(interrupted) {}
+  // `rate`: as of PhaseOptions.
+  Crew(const char* phase, uint64_t total, double max_seconds, double rate,
+       const std::atomic<bool>& interrupted)
+      : phase_(phase),
+        total_(total),
+        max_seconds_(max_seconds),
+        rate_(rate),
+        interrupted_(interrupted) {}
 
   const char* phase() const { return phase_; }
   Status Work(std::vector<std::unique_ptr<ClientThread>>& clients, const Step& step,
@@ -28,6 +39,7 @@ class Crew {
     constexpr auto kShowEvery = std::chrono::milliseconds(250);
     std::vector<std::jthread> threads;
     running_ = clients.size();
+    began_ = Clock::now();
     const auto end = End();
     for (auto& client : clients)
       threads.emplace_back([this, &client, &step] { WorkAlone(*client, step); });
@@ -46,21 +58,37 @@ class Crew {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   Clock::time_point End() const {
     if (max_seconds_ <= 0) return Clock::time_point::max();
-    return Clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(max_seconds_ * 1e9));
+    return began_ + std::chrono::nanoseconds(static_cast<int64_t>(max_seconds_ * 1e9));
   }
   uint64_t done() const { return std::min(next_.load(std::memory_order_relaxed), total_); }
 
+  bool ending() const {
+    return stop_.load(std::memory_order_relaxed) || interrupted_.load(std::memory_order_relaxed);
+  }
+  // Returns when operation `number` is to be issued, at that time or, where that is past, at once;
+  // earlier if the phase ends.
+  Clock::time_point AwaitStart(uint64_t number) const {
+    if (rate_ <= 0) return Clock::now();
+    constexpr auto kLookEvery = std::chrono::milliseconds(100);
+    const auto after = std::chrono::duration<double>(static_cast<double>(number) / rate_);
+    const auto start = began_ + std::chrono::duration_cast<Clock::duration>(after);
+    for (auto now = Clock::now(); now < start && !ending(); now = Clock::now())
+      std::this_thread::sleep_until(std::min(start, now + kLookEvery));
+    return start;
+  }
+
   void WorkAlone(ClientThread& client, const Step& step) {
+    // The kernel may wake a sleeping thread 50 us late by default, which would be latency here.
+    if (rate_ > 0) ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     Status status;
-    while (status.ok() && !stop_.load(std::memory_order_relaxed) &&
-           !interrupted_.load(std::memory_order_relaxed)) {
+    while (status.ok() && !ending()) {
       const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
       if (number >= total_) break;
-      status = step(client, number);
+      const Clock::time_point start = AwaitStart(number);
+      if (ending()) break;
+      status = step(client, number, start);
     }
     const std::lock_guard lock(mutex_);
     if (!status.ok()) {
@@ -73,7 +101,9 @@ class Crew {
   const char* const phase_;
   const uint64_t total_;
   const double max_seconds_;
+  const double rate_;
   const std::atomic<bool>& interrupted_;
+  Clock::time_point began_;
   std::atomic<uint64_t> next_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;  // guards what follows
@@ -115,8 +145,9 @@ Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic
                  const Progress& progress, PhaseReport* report) {
   InsertSequence inserts(options.records);
   return RunCrew(
-      Crew("load", options.records, 0, interrupted), MakeClients(db, options, inserts, 0),
-      [](ClientThread& client, uint64_t number) { return client.Load(number); }, progress, report);
+      Crew("load", options.records, 0, 0, interrupted), MakeClients(db, options, inserts, 0),
+      [](ClientThread& client, uint64_t number, auto) { return client.Load(number); }, progress,
+      report);
 }
 
 Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& inserts,
@@ -132,9 +163,10 @@ Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& in
     if (!status.ok()) return status;
   }
   return RunCrew(
-      Crew("run", options.operations, options.max_seconds, interrupted),
+      Crew("run", options.operations, options.max_seconds, options.rate, interrupted),
       MakeClients(db, options, inserts, 1),
-      [](ClientThread& client, uint64_t) { return client.RunOne(); }, progress, report);
+      [](ClientThread& client, uint64_t, auto start) { return client.RunOne(start); }, progress,
+      report);
 }
 
 }  // namespace hyperloop::ycsb

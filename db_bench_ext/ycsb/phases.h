@@ -16,6 +16,10 @@ struct PhaseOptions {
   uint64_t records = 0;  // at least 2
   uint64_t operations = 0;
   double max_seconds = 0;  // of a run, which then ends before all operations are done; 0: no end
+  // Operations a second that a run offers, over all threads (open loop): the n-th is to be issued
+  // n / rate seconds after the run began, and its latency counts from then, whether a thread was
+  // free or not. 0: each thread issues one when the one before is done (closed loop).
+  double rate = 0;
   uint32_t threads = 1;
   uint64_t seed = 1;
   bool sync = false;

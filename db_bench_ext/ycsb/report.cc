@@ -30,7 +30,9 @@ nlohmann::ordered_json HistogramOf(const bench::LatencyHistogram& latency) {
 }
 
 nlohmann::ordered_json PhaseOf(const char* phase, const PhaseOptions& options) {
-  return {{"phase", phase}, {"workload", std::string(1, options.workload.name)}};
+  return {{"phase", phase},
+          {"workload", std::string(1, options.workload.name)},
+          {"rate", std::string_view(phase) == "run" ? options.rate : 0.0}};
 }
 
 }  // namespace
@@ -66,12 +68,18 @@ std::string ToJson(const PhaseReport& report, const PhaseOptions& options, const
 
 std::string ToTable(const PhaseReport& report, const PhaseOptions& options) {
   std::string text = report.name;
-  if (text == "run") text += std::string(" of workload ") + options.workload.name;
+  const bool is_run = text == "run";
+  if (is_run) text += std::string(" of workload ") + options.workload.name;
   char line[256];
-  std::snprintf(line, sizeof line, ": %llu operations, %u threads, %.2f s, %.0f op/s\n",
+  std::snprintf(line, sizeof line, ": %llu operations, %u threads, %.2f s, %.0f op/s",
                 static_cast<unsigned long long>(report.operations), options.threads, report.seconds,
                 PerSecond(report.operations, report.seconds));
   text += line;
+  if (is_run && options.rate > 0) {
+    std::snprintf(line, sizeof line, " of %.6g offered", options.rate);
+    text += line;
+  }
+  text += '\n';
   std::snprintf(line, sizeof line, "  %-18s %12s %10s %10s %10s %10s %10s %12s\n", "type",
                 "operations", "mean us", "p50 us", "p95 us", "p99 us", "p99.9 us", "max us");
   text += line;

@@ -143,6 +143,19 @@ TEST_F(YcsbProgramTest, RunsSeveralWorkloadsOnOneLoad) {
   EXPECT_EQ(ycsb.Wait(), 0);
 }
 
+TEST_F(YcsbProgramTest, RunsEachWorkloadAtEachRate) {
+  ChildProcess ycsb = Start({"--workload=c,a", "--rate=0,500", kSome});
+  EXPECT_EQ(Phase(ycsb, "load", kRecords)["rate"], 0);
+  for (const std::string workload : {"c", "a"}) {
+    for (const int rate : {0, 500}) {
+      const Json json = Phase(ycsb, "run", kOperations);
+      EXPECT_EQ(json["workload"], workload);
+      EXPECT_EQ(json["rate"], rate);
+    }
+  }
+  EXPECT_EQ(ycsb.Wait(), 0);
+}
+
 TEST_F(YcsbProgramTest, StepsOnlyWhenToldTo) {
   EXPECT_EQ(Run({"--phase=load"}), 0);
   const auto with_input = [this](const std::string& input) {
@@ -197,6 +210,8 @@ TEST_F(YcsbProgramTest, RefusesWhatCannotBe) {
   EXPECT_EQ(Run({"--max_seconds=-1"}), 2);
   EXPECT_EQ(Run({}, 1), 2) << "records";
   EXPECT_EQ(Run({"--threads=0"}), 2);
+  for (const char* rate : {"--rate=-1", "--rate=1,x", "--rate=2e9", "--rate=nan"})
+    EXPECT_EQ(Run({rate}), 2) << rate;
   EXPECT_EQ(Run({"--operations=0"}), 2);
   EXPECT_EQ(Run({"--phase=both,run"}), 2);
   EXPECT_EQ(Run({"--seed=x"}), 2);
