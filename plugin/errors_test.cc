@@ -1,6 +1,7 @@
 // How RocksDB and the files behave when the group fails.
 #include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "status.h"
 #include "support/status_matchers.h"
@@ -235,6 +236,52 @@ TEST_F(ErrorsTest, WithAckSyncTheLastAppendIsDecidedByItsSync) {
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   EXPECT_THAT(file->Sync(IOOptions(), nullptr), StatusIs(rocksdb::Status::kIOError));
   EXPECT_LT(group_->decided(), failed);
+}
+
+// A record states what is decided when it is made. A follower of a log that nobody syncs is no more
+// than the last append behind.
+TEST_F(ErrorsTest, WithAckSyncAllBeforeTheLastAppendIsDecidedWhenItIsMade) {
+  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
+  ASSERT_OK(Open(MakeOptions()));
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  for (const char* piece : {"first,", "second,", "third"}) {
+    const uint64_t before = group_->last_record();
+    uint64_t stated = 0;
+    group_->BeforeNextAppend([&] { stated = group_->decided(); });
+    ASSERT_OK(file->Append(piece, IOOptions(), nullptr));
+    if (piece != std::string_view("first,")) {
+      EXPECT_EQ(stated, before) << piece;
+    }
+    EXPECT_EQ(group_->decided(), before) << piece;
+  }
+}
+
+// What an append has stated as decided stays, if a sync of another thread fails beside it.
+TEST_F(ErrorsTest, WithAckSyncASyncThatFailsBesideAnAppendTakesNothingBackThatIsDecided) {
+  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_OK(Open(options));
+  std::unique_ptr<rocksdb::FSWritableFile> file, next;
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("first,", IOOptions(), nullptr));
+  const uint64_t first = group_->last_record();
+  const int syncs = group_->CallsOf("sync");
+  std::thread syncing;
+  group_->BeforeNextAppend([&] {
+    EXPECT_EQ(group_->decided(), first);
+    group_->Inject({"sync", Code::kTimedOut, false, 0});
+    syncing = std::thread([&] {
+      EXPECT_THAT(file->Sync(IOOptions(), nullptr), StatusIs(rocksdb::Status::kIOError));
+    });
+    while (group_->CallsOf("sync") == syncs) std::this_thread::yield();
+  });
+  file->Append("second", IOOptions(), nullptr).PermitUncheckedError();
+  syncing.join();
+  EXPECT_EQ(group_->decided(), first);
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &next, nullptr));
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "first,");
 }
 
 TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {

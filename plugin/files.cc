@@ -154,8 +154,18 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
       return Failure();
     }
   }
-  BoundDirectory::InFlight in_flight(*bound_);
+  // Before this append is in flight: a sync that begins later, and fails, gives up this one alone.
   before_last_.store(size_, std::memory_order_relaxed);
+  BoundDirectory::InFlight in_flight(*bound_);
+  if (sync_confirms_) {
+    if (failed_.load(std::memory_order_acquire)) {  // what a sync has just given up is not decided
+      in_flight.Decided();
+      return Failure();
+    }
+    const uint64_t last = last_record_.load(std::memory_order_relaxed);
+    bound_->decisions().NoteClosed(this, last);
+    in_flight.Stands(last);
+  }
   const Result<AppendTicket> sent = bound_->Append(file_, {data.data(), data.size()}, size_);
   const bool overlaps = sent.ok() && overlapped_;
   IOStatus local = overlaps ? append_local() : IOStatus::OK();
@@ -170,9 +180,9 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     appended_.store(size_, std::memory_order_release);
     if (begun_now) bound_->NoteLogBegun(log_number_);
     if (sync_confirms_ && log_number_ != 0) bound_->NoteAppended(log_number_);
-    const uint64_t before = last_record_.exchange(sent->record);
+    last_record_.store(sent->record);
     // A sync that fails gives up the last append.
-    if (sync_confirms_) bound_->decisions().NoteOpen(this, before, sent->record);
+    if (sync_confirms_) bound_->decisions().NoteOpen(this, sent->before, sent->record);
     if (!WasCut()) {
       in_flight.Stands(sent->record);
       return local;
@@ -245,9 +255,11 @@ IOStatus LogLaneFile::SyncGroup() {
     return IOStatus::OK();
   }
   if (WasCut()) return Failure();
+  // First: an append that finds no sync in flight decides all appends before it, and a sync that
+  // begins later must know them.
+  BoundDirectory::InFlight in_flight(*bound_);
   const uint64_t record = last_record_.load();  // before `end`, so that it is not behind it
   const uint64_t end = appended_.load(std::memory_order_acquire);
-  BoundDirectory::InFlight in_flight(*bound_);
   if (Status status = bound_->Sync(); !status.ok()) {
     if (log_number_ != 0 && bound_->IsToldByAnother(log_number_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this sync, and gives its sequence numbers to the next

@@ -70,7 +70,8 @@ class FakeStore final : public Store {
       target->content.append(data);
       return Status::Ok();
     }));
-    return AppendTicket{LastRecord()};
+    const uint64_t record = LastRecord();
+    return AppendTicket{.record = record, .before = record - 1};
   }
   Status Await(AppendTicket) override {
     return Do("await", [] { return Status::Ok(); });

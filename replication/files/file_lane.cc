@@ -465,6 +465,7 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
   }
   if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);
   const uint64_t chunk = MaxChunk(), whole = data.size();
+  ticket.before = journal_->last_seq();
   while (!data.empty()) {
     const std::string_view part = data.substr(0, chunk);
     auto appended = AppendChunkLocked(slot, part);

@@ -7,8 +7,9 @@
 // records as acknowledged only as far as they are decided. Once the store is closed nobody cuts
 // anything any more, and all is decided: the next primary keeps what is there.
 //
-// Thread safe. Memory order: what a change noted before End is seen by whoever finds it ended. The
-// lane's mutex orders its Begin before every later record's.
+// Thread safe. Memory order: what a change noted before End is seen by whoever finds it ended, and
+// what one noted before Begin by each that begins later. The lane's mutex orders its Begin before
+// every later record's.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ class Decisions {
 
   // A change is in flight from Begin, before its call, to End. Returns what Stands asks for.
   uint64_t Begin() {
-    in_flight_.fetch_add(1, std::memory_order_relaxed);
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);
     return tails_left_.load(std::memory_order_acquire);
   }
   void End() { in_flight_.fetch_sub(1, std::memory_order_release); }

@@ -62,6 +62,7 @@ struct FileInfo {
 // An append that is on its way to the replicas. Store::Await waits for it.
 struct AppendTicket {
   uint64_t record = 0;    // the last record that holds its bytes
+  uint64_t before = 0;    // the log's last record before it
   uint64_t begun_ns = 0;  // when the append began, if it is one of those that are timed; else 0
 };
 
