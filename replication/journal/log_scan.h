@@ -35,6 +35,16 @@ using RecordVisitor = std::function<Status(const RecordView& record, uint64_t ri
 Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked = 0, const RecordVisitor& visitor = nullptr);
 
+// What one reading of a log gives.
+struct LogReading {
+  Status error;        // ScanLog's
+  LogState log;        // after an error: as far as it could be followed
+  uint64_t acked = 0;  // HighestAcked
+};
+// ScanLog and HighestAcked in one. An error of `visitor` ends the walk alone.
+LogReading ReadLog(std::span<const std::byte> image, const RegionInfo& info,
+                   uint64_t known_acked = 0, const RecordVisitor& visitor = nullptr);
+
 // Returns the greatest seq that the head or a valid record anywhere in the ring, of any lap or
 // epoch, shows to be acknowledged; 0: none. It is valid even if ScanLog finds the log damaged. No
 // member's log that ends before it may be used.

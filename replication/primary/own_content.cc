@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -89,61 +90,77 @@ std::string WhyOfOthers(const TakePlan& plan, const Configuration& own) {
       Addresses(own), " (configuration of epoch ", own.epoch, ")");
 }
 
-// The last record of the log that is acknowledged by `acked`; seq 0: it has none, or is damaged.
-LogCursor LastAcknowledged(std::span<const std::byte> image, const RegionInfo& info,
-                           uint64_t acked) {
-  LogCursor last;
-  const auto visit = [&](const RecordView& record, uint64_t) -> Status {
-    const RecordHeader& header = record.header;
-    if (header.seq <= acked) last = {.seq = header.seq, .epoch = header.epoch, .crc = header.crc};
-    return {};
+// The checksum of the log's record `seq`, which is not behind its head. Nothing: it was written
+// over, or the one behind it was.
+std::optional<uint32_t> ExecutedCrc(std::span<const std::byte> image, const RegionInfo& info,
+                                    const LogCursor& head, uint64_t seq) {
+  struct Found {
+    uint64_t seq;
+    uint32_t crc, prev_crc;
   };
-  const Result<LogState> log = ScanLog(image, info, 0, visit);
-  if (!log.ok()) return {};
-  return last.seq == 0 ? log->head.cursor : last;
-}
-
-// The checksum of the log's record `seq`, which is not behind `tail`. Nothing: it was written over,
-// or the one behind it was.
-std::optional<uint32_t> CrcOf(std::span<const std::byte> image, const RegionInfo& info,
-                              const LogCursor& tail, uint64_t seq) {
-  std::map<std::pair<uint64_t, uint32_t>, uint32_t> before;  // by seq and checksum
+  std::vector<Found> found;
   const auto ring = image.subspan(kJournalOffset, info.geometry.journal_size);
-  for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
+  for (uint64_t at = 0; at < ring.size() && seq < head.seq; at += kRecordAlign) {
     RecordHeader header;
     std::memcpy(&header, ring.data() + at, sizeof(header));
-    if (header.magic == info.record_magic && header.seq > seq)
-      before[{header.seq, header.crc}] = header.prev_crc;
+    if (header.magic == info.record_magic && header.seq > seq && header.seq <= head.seq)
+      found.push_back({header.seq, header.crc, header.prev_crc});
   }
-  std::pair<uint64_t, uint32_t> record{tail.seq, tail.crc};
-  while (record.first > seq) {
-    const auto found = before.find(record);
-    if (found == before.end()) return {};
-    record = {record.first - 1, found->second};
-  }
+  std::ranges::sort(found, std::greater<>(), &Found::seq);
+  std::pair<uint64_t, uint32_t> record{head.seq, head.crc};
+  for (const Found& each : found)
+    if (record == std::pair(each.seq, each.crc)) record = {each.seq - 1, each.prev_crc};
+  if (record.first != seq) return {};
   return record.second;
 }
 
+// A log, and the checksum of one of its records; nothing: its ring does not show that any more.
+struct ShownRecord {
+  LogState log;
+  std::optional<uint32_t> crc;
+};
+Result<ShownRecord> Show(std::span<const std::byte> image, const RegionInfo& info, uint64_t seq) {
+  ShownRecord out;
+  const auto visit = [&](const RecordView& record, uint64_t) -> Status {
+    if (record.header.seq == seq) out.crc = record.header.crc;
+    return {};
+  };
+  HL_ASSIGN_OR_RETURN(out.log, ScanLog(image, info, 0, visit));
+  const LogCursor& head = out.log.head.cursor;
+  if (seq != 0 && seq <= head.seq) out.crc = ExecutedCrc(image, info, head, seq);
+  return out;
+}
+
+// What was acknowledged is shown by any record in the ring, but which record that was, by the log
+// alone: a push that was cut short leaves records of another log behind this one's.
 HeldProof ProofOf(std::span<const std::byte> image, const RegionInfo& info) {
-  const uint64_t acked = HighestAcked(image, info);
-  return {info.group, acked, LastAcknowledged(image, info, acked)};
+  LogCursor last;
+  std::deque<LogCursor> pending;  // the log's next records
+  const auto acknowledge = [&](uint64_t acked) {
+    for (; !pending.empty() && pending.front().seq <= acked; pending.pop_front())
+      last = pending.front();
+  };
+  const auto visit = [&](const RecordView& record, uint64_t) -> Status {
+    const RecordHeader& header = record.header;
+    pending.push_back({.seq = header.seq, .epoch = header.epoch, .crc = header.crc});
+    acknowledge(header.acked_seq);
+    return {};
+  };
+  const LogReading read = ReadLog(image, info, 0, visit);
+  if (!read.error.ok()) return {info.group, read.acked, {}};
+  if (last.seq == 0) last = read.log.head.cursor;
+  return {info.group, read.acked, last};
 }
 
-// Whether the log that ends at `tail` has the last acknowledged record of another one; `unshown`:
-// also if its ring does not show it any more.
-bool HasLastOf(std::span<const std::byte> image, const RegionInfo& info, const LogCursor& tail,
-               const HeldProof& held, bool unshown = true) {
+// Whether the best log, which reaches that far, has the last acknowledged record of the own one.
+// Nothing: its ring does not show that any more, or it cannot be read and is judged elsewhere.
+std::optional<bool> BestHasLastOf(std::span<const std::byte> best, const HeldProof& held) {
   if (held.last.seq == 0) return true;
-  const std::optional<uint32_t> crc = CrcOf(image, info, tail, held.last.seq);
-  return crc.has_value() ? *crc == held.last.crc : unshown;
-}
-
-// The same for the best log, which reaches that far. One that cannot be read is judged elsewhere.
-bool BestHasLastOf(std::span<const std::byte> best, const HeldProof& held) {
   const Result<RegionInfo> info = ParseSuperblock(best, best.size());
-  if (!info.ok()) return true;
-  const Result<LogState> log = ScanLog(best, *info);
-  return !log.ok() || held.last.seq > log->tail.seq || HasLastOf(best, *info, log->tail, held);
+  if (!info.ok()) return {};
+  const Result<ShownRecord> shown = Show(best, *info, held.last.seq);
+  if (!shown.ok() || !shown->crc.has_value()) return {};
+  return *shown->crc == held.last.crc;
 }
 
 // Whether something was acknowledged in the pool's branch, which began after `branch`. Whoever
@@ -225,17 +242,21 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
   const Result<RegionInfo> info = ParseSuperblock(own, own.size());
   if (!info.ok() || info->group != plan.group) return false;
   const HeldProof held = ProofOf(own, *info);
+  const bool reaches = held.acked_seq <= best.last_seq;
+  const std::optional<bool> has_last =
+      reaches ? BestHasLastOf(best.image, held) : std::optional<bool>();
+  if (has_last == true) return false;
   const MemberCheck check = CheckMember(own, *info, 0, CheckDepth::kMetadata);
   std::string why;
   if (OfAnotherBranch(own, *info, check, plan.recorded.branch)) {
     if (!OfLaterBranch(check, held, plan.recorded.branch)) return false;
     why = Text("it was promoted by force under epoch ", check.configuration.branch.epoch,
                ", of which the replicas know nothing");
-  } else if (held.acked_seq > best.last_seq) {
+  } else if (!reaches) {
     why = WhyNot(own, *info, plan, best);
     if (why.empty()) return true;
   } else {
-    if (BestHasLastOf(best.image, held)) return false;
+    if (!has_last.has_value()) return false;
     why =
         Text("record ", held.last.seq, " of that log is another one: another primary has written");
   }
@@ -282,16 +303,17 @@ HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size) {
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,
                         std::span<const std::byte> own, const RegionInfo& info, HeldBy by) {
   if (held.group != info.group) return {};
-  HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
+  HL_ASSIGN_OR_RETURN(const ShownRecord shown, Show(own, info, held.last.seq));
   const auto refused = [&](const std::string& what) {
     return InvalidArgument(Text(replica, " proves that everything up to record ", held.acked_seq,
                                 " was acknowledged, ", what,
                                 ". So it is not overwritten: hyperloopctl export writes what it "
                                 "holds, and it joins with a fresh pool"));
   };
-  if (held.acked_seq > log.tail.seq)
-    return refused(Text("but the group's log ends at ", log.tail.seq));
-  if (HasLastOf(own, info, log.tail, held, by == HeldBy::kMember)) return {};
+  if (held.acked_seq > shown.log.tail.seq)
+    return refused(Text("but the group's log ends at ", shown.log.tail.seq));
+  if (held.last.seq == 0 || (!shown.crc.has_value() && by == HeldBy::kMember)) return {};
+  if (shown.crc == held.last.crc) return {};
   return refused(Text("but record ", held.last.seq, " of the group's log is another one",
                       by == HeldBy::kRival ? ", or is not shown any more" : ""));
 }

@@ -218,6 +218,40 @@ TEST_F(OwnContentTest, ALogWithAGapIsReplaceable) {
   EXPECT_OK(CheckReplaceable("replica r1", Held(torn), own_.region.bytes, own_.region.info));
 }
 
+// The newest records of the group's log arrived behind the old log's end, and state more as
+// acknowledged than the old one did. They say nothing of the old one's last records, which nobody
+// acknowledged.
+class CutPushTest : public OwnContentTest {
+ protected:
+  CutPushTest() {
+    own_.Begin(TestConfiguration(2));
+    const uint64_t from = own_.tail.position;
+    for (uint64_t i = 2; i < 6; ++i) own_.Append(i);
+    torn_ = best_;
+    for (int i = 0; i < 4; ++i) torn_.Append(2);
+    EXPECT_LE(torn_.tail.position, from);
+    std::memcpy(&torn_.region.bytes[kJournalOffset + from],
+                &own_.region.bytes[kJournalOffset + from], own_.tail.position - from);
+    EXPECT_OK(ScanLog(torn_.region.bytes, torn_.region.info));
+  }
+  Image torn_;
+};
+
+TEST_F(CutPushTest, WhatItLeavesIsNoOtherHistory) {
+  const HeldProof held = Held(torn_);
+  EXPECT_GT(held.acked_seq, 2u);
+  EXPECT_EQ(held.last.seq, 2u);
+  for (const HeldBy by : {HeldBy::kMember, HeldBy::kRival})
+    EXPECT_OK(CheckReplaceable("replica r1", held, own_.region.bytes, own_.region.info, by));
+}
+
+// The own pool was to become what the best member has.
+TEST_F(CutPushTest, NorIsWhatItLeavesInTheOwnPool) {
+  best_ = own_;
+  own_ = torn_;
+  EXPECT_THAT(StandsIn(), IsOkAndHolds(false));
+}
+
 // --- where no member's log will do
 
 class OwnReplacesTest : public OwnContentTest {

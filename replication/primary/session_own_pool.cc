@@ -46,11 +46,13 @@ std::unique_ptr<Pool> Session::OwnLikeBest(const TakePlan& plan, uint64_t last_s
       JudgeOwnPool([&](std::span<const std::byte> region) -> Result<bool> {
         HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
         if (info.group != plan.group || region.size() != plan.region_size) return false;
+        // The log first: what else there is takes longer to check.
+        const Result<LogState> log = ScanLog(region, info);
+        if (!log.ok() || log->tail.seq != last_seq || log->tail.epoch != plan.recorded.epoch)
+          return false;
         // What is damaged here comes from the others.
         const MemberCheck check = CheckMember(region, info);
-        return check.sound() && check.log.tail.seq == last_seq &&
-               check.log.tail.epoch == plan.recorded.epoch &&
-               check.configuration.owner == plan.recorded.owner;
+        return check.sound() && check.configuration.owner == plan.recorded.owner;
       });
   if (!own.ok() || *own == nullptr) return nullptr;
   const std::span<const std::byte> region = (*own)->region();
