@@ -52,11 +52,14 @@ std::string VersionText(uint32_t version) {
          "anew with this one, and take the export into it with hyperloopctl adopt";
 }
 
-// A power failure while AddFeatures is made durable may leave its two words of different times.
+// A power failure while AddFeatures is made durable may leave its two words of different times, of
+// this release or of an earlier one.
 bool PassesChecksum(Superblock block) {
   if (StructCrc(block, 0) == block.crc) return true;
-  block.features ^= kFilesLeave;
-  return StructCrc(block, 0) == block.crc;
+  if ((block.features & ~kKnownFeatures) != 0) return false;
+  for (block.features = 0; block.features <= kKnownFeatures; ++block.features)
+    if (StructCrc(block, 0) == block.crc) return true;
+  return false;
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ inline constexpr uint32_t kLayoutVersion = 3;
 // The feature bits of a superblock that this program knows. A region with another one is refused.
 // Files that are whole on the replicas may be logs and MANIFESTs that the database needs.
 inline constexpr uint32_t kFilesLeave = 1;
-inline constexpr uint32_t kKnownFeatures = kFilesLeave;
+// A head may have passed records that the primary may take back (HeadBlock::undecided).
+inline constexpr uint32_t kUndecidedHeads = 2;
+inline constexpr uint32_t kKnownFeatures = kFilesLeave | kUndecidedHeads;
 inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};
 inline constexpr uint64_t kLockOffset = 8192;
 inline constexpr uint64_t kJournalOffset = 16384;

@@ -206,7 +206,7 @@ TEST_F(SessionLeavingTest, ARegionThatFilesMayLeaveSaysSoBeforeItIsServed) {
     for (const auto& each : replicas_) {
       Superblock block;
       std::memcpy(&block, each->region().data(), sizeof(block));
-      EXPECT_EQ(block.features, kFilesLeave);
+      EXPECT_EQ(block.features, kKnownFeatures);
     }
   };
   auto store = TakenWithDirectory(Options());
