@@ -59,7 +59,8 @@ bool MostAreOwn(const Configuration& own,
 
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
+                        std::span<const std::optional<control::HelloReplyT>> now, size_t least,
+                        std::span<const std::string> refused) {
   // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
   Judgement out{Standing::kOwner, own.epoch + 1, "", {}, {}};
@@ -68,6 +69,7 @@ Judgement JudgeStanding(const Configuration& own,
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     const Configuration::Replica& replica = own.replicas[i];
     std::string why = WhyMissing(own, replica, now[i]);
+    if (why.empty() && !refused.empty()) why = refused[i];
     if (why.empty() && most_are_own && ServedByAnother(*now[i], own)) {
       why = Text(NameOf(replica), " alone says that it served another primary under epoch ",
                  now[i]->served_epoch, ", and most others have promised nothing to anybody else");

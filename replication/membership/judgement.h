@@ -35,13 +35,16 @@ struct Judgement {
 // `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
 // `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved
 // since; empty: there are none. `least`: how many must be there to go on without the others.
+// `refused`: of each replica, why it must not be made equal to the primary, and counts as missing;
+// empty: it may be. An empty list: each may.
 //
 // A member that says that it served another primary counts as missing while most members have still
 // promised nothing newer than to `own`'s primary: nobody else can have a majority then. So one that
 // lies ends no primary.
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now, size_t least);
+                        std::span<const std::optional<control::HelloReplyT>> now, size_t least,
+                        std::span<const std::string> refused = {});
 
 // Checks that a replica which `own` leaves out can be taken in again, by its answers to two Hellos
 // so far apart that a living owner's heartbeat has moved in between. kUnavailable: not now. Any

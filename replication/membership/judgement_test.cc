@@ -58,6 +58,17 @@ TEST_F(StandingTest, OneThatHasInstalledTheEpochForAnotherPrimaryIsMissing) {
   EXPECT_THAT(Judge(2).missing, testing::ElementsAre(1));
 }
 
+// Nothing else says that it must not be overwritten.
+TEST_F(StandingTest, OneWhoseContentIsRefusedIsMissing) {
+  const std::vector<std::string> refused{"", "r1 holds another history", ""};
+  EXPECT_EQ(JudgeStanding(own_, before_, now_, SIZE_MAX, refused).standing, Standing::kWait);
+  const Judgement judged = JudgeStanding(own_, before_, now_, 2, refused);
+  EXPECT_EQ(judged.standing, Standing::kShrink);
+  EXPECT_THAT(judged.missing, testing::ElementsAre(1));
+  EXPECT_THAT(judged.reasons, testing::ElementsAre(refused[1]));
+  EXPECT_EQ(judged.why, refused[1]);
+}
+
 TEST_F(StandingTest, EnoughOfThemGoOnWithoutTheOthers) {
   now_[1].reset();
   const Judgement judged = Judge(2);

@@ -135,6 +135,18 @@ bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own) {
          owner.has_value() && *owner != own.owner;
 }
 
+bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own,
+               const KnownOwners& known) {
+  Configuration then = own;
+  if (hello.installed_epoch >= known.since && hello.installed_epoch <= own.epoch)
+    then.epoch = hello.installed_epoch;
+  return IsOfRival(hello, then) || IsOfRival(hello, known.former);
+}
+
+bool WentBack(const control::HelloReplyT& hello, const Configuration& own) {
+  return Counts(own, hello.node_id) && hello.installed_epoch < own.epoch;
+}
+
 // --- whose the node is
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {

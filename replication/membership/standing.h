@@ -106,6 +106,18 @@ bool HasInstalled(const control::HelloReplyT& hello, const Configuration& own);
 // under the one may be missing under the other.
 bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own);
 
+// The epochs of which a primary that serves knows the owner.
+struct KnownOwners {
+  Configuration former;  // what its taking found installed; epoch 0: nothing
+  uint64_t since = 0;    // the epoch that its taking sealed first
+};
+// IsOfRival, of each of these epochs: `own`'s owner has those from `since` on.
+bool IsOfRival(const control::HelloReplyT& hello, const Configuration& own,
+               const KnownOwners& known);
+// Whether a node that counts in `own`, which all of its replicas have installed, went back to an
+// older copy of its pool.
+bool WentBack(const control::HelloReplyT& hello, const Configuration& own);
+
 // --- whose the node is
 
 // Whether the replica's sealed owner is the one whose id has this digest.

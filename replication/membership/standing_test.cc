@@ -53,6 +53,52 @@ TEST(LeastReplicas, IsNeverLessThanAMajority) {
   EXPECT_EQ(LeastReplicas(five, {true, 4}), 4u);
 }
 
+// --- who is of another history
+
+TEST_F(PlanTest, ARivalHasAnEpochOfAnotherOwnerThatIsKnown) {
+  AllOfGroup(1);
+  control::HelloReplyT& hello = members_[0].hello;
+  const auto installed = [&](uint64_t epoch, const Uuid& owner) {
+    hello.installed_epoch = hello.served_epoch = epoch;
+    hello.served_owner.assign(owner.begin(), owner.end());
+  };
+  const Uuid former{1}, mine{2}, other{3};
+  const Configuration own{9, mine, {}};
+  const KnownOwners known{{4, former, {}}, 6};
+  for (const uint64_t epoch : {6u, 8u, 9u}) {
+    installed(epoch, mine);
+    EXPECT_FALSE(IsOfRival(hello, own, known)) << epoch;
+    installed(epoch, other);
+    EXPECT_TRUE(IsOfRival(hello, own, known)) << epoch;
+    EXPECT_EQ(IsOfRival(hello, own), epoch == 9) << epoch;
+  }
+  installed(4, former);
+  EXPECT_FALSE(IsOfRival(hello, own, known));
+  installed(4, other);
+  EXPECT_TRUE(IsOfRival(hello, own, known));
+  for (const uint64_t epoch : {3u, 5u, 10u}) {
+    installed(epoch, other);
+    EXPECT_FALSE(IsOfRival(hello, own, known)) << epoch << ": whose it was is not known";
+  }
+  installed(8, other);
+  hello.served_epoch = 7;
+  hello.sealed_epoch = 12;
+  EXPECT_FALSE(IsOfRival(hello, own, known)) << "it does not tell its owner";
+}
+
+TEST_F(PlanTest, OneThatCountsAndHasInstalledLessWentBack) {
+  AllOfGroup(5);
+  Configuration own = ConfigurationOf(members_[0]).value();
+  EXPECT_FALSE(WentBack(members_[1].hello, own));
+  members_[1].hello.installed_epoch = 6;  // in an attempt that was cut short
+  EXPECT_FALSE(WentBack(members_[1].hello, own));
+  members_[1].hello.installed_epoch = 4;
+  EXPECT_TRUE(WentBack(members_[1].hello, own));
+  own.absent.push_back(own.replicas[1]);
+  own.replicas.erase(own.replicas.begin() + 1);
+  EXPECT_FALSE(WentBack(members_[1].hello, own)) << "it is absent, and missed that one";
+}
+
 // --- what two looks show
 
 TEST_F(PlanTest, AMemberMovesWhenAnotherPrimarySealsOrInstallsIt) {

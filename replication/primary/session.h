@@ -292,6 +292,11 @@ class Session {
   // CheckReplaceable of what a replica that is to be taken in proved to TryWay, if its answer shows
   // that nobody can have written to it since. A refusal lasts.
   Status JudgeHeld(const ReplicaHandle& joiner, const control::HelloReplyT& hello);
+  // The same, of a member that went back to an older copy of its pool (WentBack). kUnavailable:
+  // what it holds must not be overwritten; it counts as missing then (put_back_).
+  Status JudgePutBack(const ReplicaHandle& member, const control::HelloReplyT& hello);
+  // Why that is so of each member that gave these answers; empty: it is not.
+  std::vector<std::string> WhyPutBack(std::span<const std::optional<control::HelloReplyT>> now);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
   // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
@@ -388,6 +393,7 @@ class Session {
   std::unique_ptr<rnic::MemoryRegion> region_;
   Ownership own_;
   Configuration configuration_;  // of own_.epoch
+  KnownOwners known_owners_;
   bool tells_absences_ = false;  // the members are to be told of absences_ anew
   Absences absences_;            // of its absent replicas, perhaps of others that were once absent
   RegionInfo info_;
@@ -440,8 +446,14 @@ class Session {
     control::HelloReplyT seen;
     HeldProof proof;
   };
-  std::mutex proofs_mutex_;             // guards proofs_
-  std::map<std::string, Held> proofs_;  // by address
+  // A member that must not be overwritten, its answer, and why.
+  struct PutBack {
+    control::HelloReplyT seen;
+    std::string why;
+  };
+  std::mutex proofs_mutex_;                  // guards proofs_ and put_back_
+  std::map<std::string, Held> proofs_;       // by address
+  std::map<std::string, PutBack> put_back_;  // by address
 
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking

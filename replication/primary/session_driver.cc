@@ -187,6 +187,7 @@ class Session::TakingDriver {
   // that is taken over from, looks meanwhile, and must see that somebody is at work.
   Event CarryOut(const taking::Seal& effect) {
     s_.own_ = {effect.epoch, effect.owner, OwnerName(request_.directory)};
+    s_.known_owners_ = {plan().recorded, effect.epoch};
     sealed_ = true;
     joiners_.clear();
     for (const size_t i : plan().joiners) joiners_.push_back(s_.members_[i]);

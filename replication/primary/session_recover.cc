@@ -354,13 +354,14 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
     if (sound[i].has_value() && Suspect(*members_[i], *sound[i])) sound[i].reset();
     if (sound[i].has_value()) ++sound_count;
   }
+  const std::vector<std::string> put_back = WhyPutBack(now);
   Judgement judgement = JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){},
-                                      sound_count >= least ? sound : now, least);
+                                      sound_count >= least ? sound : now, least, put_back);
   const bool only_unproven =
       judgement.missing.size() == 1 && members_[judgement.missing.front()] == unproven_;
   if (judgement.standing == Standing::kShrink && !Rules().may_leave_out && !only_unproven)
-    judgement =
-        JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){}, now, SIZE_MAX);
+    judgement = JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){}, now,
+                              SIZE_MAX, put_back);
   for (size_t i = 0; i < judgement.missing.size(); ++i) {
     const size_t member = judgement.missing[i];
     if (!sound[member].has_value() && now[member].has_value())
@@ -382,6 +383,7 @@ Status Session::SealAnew(uint64_t epoch) {
     const Result<control::HelloReplyT> hello = members_[i]->Hello();
     HL_RETURN_IF_ERROR(Retryable(hello.status()));
     if (ServedByAnother(*hello, configuration_)) return Unavailable("another primary serves");
+    if (WentBack(*hello, configuration_)) HL_RETURN_IF_ERROR(JudgePutBack(*members_[i], *hello));
     return Retryable(Seal(*members_[i], *hello, info_.group).status());
   });
 }
@@ -461,12 +463,40 @@ Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReply
       return Unavailable("it may have been written to since its journal was read");
     proof = known->second.proof;
   }
-  const Status judged = CheckReplaceable(joiner.name(), proof, pool_->region(), info_);
+  const bool rival = IsOfRival(hello, configuration_, known_owners_);
+  const Status judged = CheckReplaceable(joiner.name(), proof, pool_->region(), info_,
+                                         rival ? HeldBy::kRival : HeldBy::kMember);
   if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
   absent_watch_->Refuse(joiner.address(), judged);
   Reword(judged.message(), &absences_[joiner.address()]);
   tells_absences_ = true;
   return judged;
+}
+
+Status Session::JudgePutBack(const ReplicaHandle& member, const control::HelloReplyT& hello) {
+  Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, hello.host);
+  HL_RETURN_IF_ERROR(Retryable(view.status()));
+  const bool rival = IsOfRival(hello, configuration_, known_owners_);
+  const Status judged = CheckOverwriting(member.name(), **view, pool_->region(),
+                                         rival ? HeldBy::kRival : HeldBy::kMember);
+  if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
+  const std::string why = Text("replica ", member.address(),
+                               " went back to an older copy of its pool: ", judged.message());
+  const std::lock_guard lock(proofs_mutex_);
+  put_back_[member.address()] = {hello, why};
+  return Unavailable(why);
+}
+
+std::vector<std::string> Session::WhyPutBack(
+    std::span<const std::optional<control::HelloReplyT>> now) {
+  const std::lock_guard lock(proofs_mutex_);
+  std::vector<std::string> out(now.size());
+  for (size_t i = 0; i < now.size(); ++i) {
+    const auto known = put_back_.find(members_[i]->address());
+    if (known != put_back_.end() && now[i].has_value() && IsUnwritten(known->second.seen, *now[i]))
+      out[i] = known->second.why;
+  }
+  return out;
 }
 
 Status Session::Announce(ReplicaHandle& newcomer, Configuration* next) {

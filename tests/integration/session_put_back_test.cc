@@ -213,6 +213,77 @@ TEST_F(SessionPutBackTest, NorIfWhoProvesMoreFailsMeanwhile) {
   ASSERT_NO_FATAL_FAILURE(ExpectTakenWith(content_[kOne]));
 }
 
+// Replica 2 has a history of its own, and comes back while the group is served. The log does not
+// show any more which records they have in common.
+TEST_F(SessionPutBackTest, NorByAPrimaryThatServesWhenARivalsReplicaComesBack) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  for (int openings = 1; openings <= 2; ++openings) {
+    SCOPED_TRACE(openings);
+    ASSERT_NO_FATAL_FAILURE(PutBackAll({kBefore, kBefore, kOne, kBefore}));
+    const uint64_t epoch = Hello(2).installed_epoch;
+    Stop(2);
+    std::unique_ptr<Store> store;
+    for (int i = 0; i < openings; ++i) {
+      if (store != nullptr) ASSERT_OK(store->Close());
+      store = Taken(Options());
+      ASSERT_NE(store, nullptr);
+    }
+    EXPECT_EQ(Hello(0).installed_epoch, epoch + static_cast<uint64_t>(openings) - 1);
+    for (int i = 0; i < 40; ++i)
+      ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), std::string(16 << 10, 'b')));
+    log_->Clear();
+    StartAgain(2);
+    EXPECT_TRUE(Eventually([&] {
+      return log_->Has("or is not shown any more") || Hello(2).installed_epoch != epoch;
+    }));
+    EXPECT_EQ(Hello(2).installed_epoch, epoch) << "it was overwritten";
+    ASSERT_OK(store->Close());
+  }
+}
+
+// A member was started on another copy of its pool in the middle of its work.
+TEST_F(SessionPutBackTest, NorByAPrimaryThatServesWhenAMembersPoolBecomesARivals) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  ASSERT_NO_FATAL_FAILURE(PutBackAll({kOther, kOther, kOther, kOther}));
+  StoreOptions options = Options();
+  options.ack_timeout = std::chrono::seconds(20);
+  auto store = Taken(options);
+  ASSERT_NE(store, nullptr);
+  file_ = *store->Lookup("f");
+  Stop(2);
+  Copy(KeptOf(2, kOne), PathOf(2));
+  StartAgain(2);
+  const uint64_t epoch = Hello(2).installed_epoch;
+  EXPECT_TRUE(Insist(*store, "more"));
+  EXPECT_EQ(Hello(2).installed_epoch, epoch) << "it was overwritten";
+  EXPECT_TRUE(log_->Has("went back to an older copy of its pool"));
+  EXPECT_THAT(Content(*store), HasSubstr("bbbmore"));
+  ASSERT_OK(store->Close());
+}
+
+// A primary that takes the group and writes, while another opening reads one member after the
+// other, makes their logs differ. None of them went back.
+TEST_F(SessionPutBackTest, WhatALivingPrimaryMovedMeanwhileIsNoOlderCopy) {
+  auto store = Serving(Options());
+  ASSERT_NE(store, nullptr);
+  ASSERT_OK(store->Close());
+  LoseOnce(Body::InstallRequest, 2);  // so that replica 0 alone has the newest epoch
+  EXPECT_THAT(Refusal(Options()), StatusIs(Code::kUnavailable));
+  std::unique_ptr<Store> other;
+  int read = 0;
+  before_reading_ = [&] {
+    if (++read != 2) return;  // replica 0 has been read, and replica 1 has not
+    other = Taken(Options("other"));
+    ASSERT_NE(other, nullptr);
+    for (int i = 0; i < 3; ++i) ASSERT_OK(AppendDurably(*other, *other->Lookup("f"), "two"));
+  };
+  EXPECT_THAT(Refusal(Options()),
+              StatusIs(Code::kBusy, HasSubstr("another primary takes the group")));
+  EXPECT_GE(read, 2);
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(Content(*other), "onetwotwotwo");
+}
+
 // Replica 2 went on alone, by force, and went back since. The others run again.
 TEST_F(SessionPutBackTest, NorWhatAPromotionByForceWrote) {
   ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
