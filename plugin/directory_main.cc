@@ -7,18 +7,18 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "diagnosis.h"
 #include "file_system.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/replication/bindings.h"
+#include "hyperloop/replication/directory_call.h"
 #include "hyperloop/replication/survivors.h"
 #include "local_file_system.h"
 #include "local_files.h"
@@ -84,29 +84,22 @@ Status Adopt(const std::string& directory, StoreOptions options) {
   return Bind(fs, directory);
 }
 
-// What the command line says.
-struct Call {
-  std::string verb, directory, uri, replica_files, wait;
-  std::string force;  // empty: no; "ask"; "yes": without asking
-};
-
-Status CheckPlaces(const Call& call) {
-  if (!call.replica_files.empty())
-    HL_RETURN_IF_ERROR(CheckDirectory(call.replica_files, DirectoryRule::kOwn)
-                           .status()
-                           .WithContext("--replica-files"));
-  return FromIOStatus(LocalFileSystem()->CreateDirIfMissing(call.directory, IOOptions(), nullptr),
-                      "cannot create " + call.directory);
+Status CheckPlaces(const std::string& directory, const std::string& replica_files) {
+  if (!replica_files.empty())
+    HL_RETURN_IF_ERROR(
+        CheckDirectory(replica_files, DirectoryRule::kOwn).status().WithContext("--replica-files"));
+  return FromIOStatus(LocalFileSystem()->CreateDirIfMissing(directory, IOOptions(), nullptr),
+                      "cannot create " + directory);
 }
 
 // The directory becomes the group's, whichever it was bound to before.
 void BindAnew(StoreOptions* options) { options->restore = options->rebind = true; }
 
-Status Promote(const Call& call, StoreOptions options, HyperloopFileSystem::NearFiles near) {
-  BindAnew(&options);
+Status PromoteWith(const std::string& directory, const StoreOptions& options,
+                   HyperloopFileSystem::NearFiles near) {
   HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
   fs.Promote(std::move(near));
-  return Bind(fs, call.directory);
+  return Bind(fs, directory);
 }
 
 std::string Listed(const std::vector<std::string>& addresses) {
@@ -145,13 +138,12 @@ bool Typed(const std::string& words) {
   return line == words;
 }
 
-// Gives up the replicas that are lost, if somebody confirms it.
-Status GiveUpLost(const Call& call, StoreOptions* options) {
+// Gives up the replicas that are lost. `confirm`: if somebody confirms it.
+Status GiveUpLost(bool confirm, StoreOptions* options) {
   HL_ASSIGN_OR_RETURN(const Survivors survivors, FindSurvivors(*options));
   Warn(survivors);
   const std::string words = "give up " + Listed(survivors.lost);
-  if (call.force != "yes" && !Typed(words))
-    return InvalidArgument("not confirmed; nothing was changed");
+  if (confirm && !Typed(words)) return InvalidArgument("not confirmed; nothing was changed");
   options->given_up = survivors.lost;
   return Status::Ok();
 }
@@ -165,13 +157,20 @@ void DropGivenUp(StoreOptions* options) {
   options->given_up.clear();
 }
 
-Status Promote(const Call& call, StoreOptions options) {
-  BindAnew(&options);
-  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  HL_RETURN_IF_ERROR(CheckPlaces(call));
+Status Promote(const std::string& directory, const DirectoryCall::Promote& promote,
+               StoreOptions* options) {
+  using Lost = DirectoryCall::Promote::Lost;
+  if (promote.lost != Lost::kRefuse)
+    HL_RETURN_IF_ERROR(GiveUpLost(promote.lost == Lost::kAsk, options));
+  StoreOptions bound = *options;
+  BindAnew(&bound);
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(bound).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(CheckPlaces(directory, promote.replica_files));
   HyperloopFileSystem::NearFiles near;
-  if (!call.replica_files.empty()) near.places.push_back(call.replica_files);
-  return Promote(call, options, std::move(near));
+  if (!promote.replica_files.empty()) near.places.push_back(promote.replica_files);
+  HL_RETURN_IF_ERROR(PromoteWith(directory, bound, std::move(near)));
+  DropGivenUp(options);
+  return Status::Ok();
 }
 
 void PrintGap(const Released& released) {
@@ -189,27 +188,28 @@ void PrintGap(const Released& released) {
       released.former.c_str());
 }
 
-Status Switchover(const Call& call, StoreOptions options) {
+Status Switchover(const std::string& directory, const DirectoryCall::Switchover& switchover,
+                  StoreOptions options) {
   if (options.takeover)
     return InvalidArgument(
         "--uri: a switchover takes nothing from a primary that lives; leave "
         "takeover=true out, or use hyperloopctl promote");
   BindAnew(&options);
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  HL_RETURN_IF_ERROR(CheckPlaces(call));
+  HL_RETURN_IF_ERROR(CheckPlaces(directory, switchover.replica_files));
   const std::shared_ptr<FileSystem> local = LocalFileSystem();
   FileSystem& fs = *local;
-  const std::string lock_path = call.directory + "/" + std::string(kLockFileName);
+  const std::string lock_path = directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;
   if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
-    return Busy(call.directory + " is open in another process: " + locked.ToString());
-  const std::chrono::seconds wait(std::strtoull(call.wait.c_str(), nullptr, 10));
-  Result<Released> released = AwaitRelease(fs, {call.directory, options, call.replica_files, wait});
+    return Busy(directory + " is open in another process: " + locked.ToString());
+  Result<Released> released =
+      AwaitRelease(fs, {directory, options, switchover.replica_files, switchover.wait});
   HL_RETURN_IF_ERROR(FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
   if (!released.ok()) return released.status();
-  HL_RETURN_IF_ERROR(Promote(call, options, std::move(released->near)));
+  HL_RETURN_IF_ERROR(PromoteWith(directory, options, std::move(released->near)));
   std::error_code error;
-  std::filesystem::remove_all(BroughtFiles(call.directory), error);
+  std::filesystem::remove_all(BroughtFiles(directory), error);
   PrintGap(*released);
   return Status::Ok();
 }
@@ -227,18 +227,15 @@ Status FindBinding(const std::string& directory, std::optional<StoreOptions>* gr
 }
 
 // False: something is bad.
-Result<bool> Doctor(const Call& call) {
-  if (!std::filesystem::is_directory(call.directory))
-    return NotFound(call.directory + " is not a directory");
-  std::optional<StoreOptions> group;
-  if (call.uri.empty()) {
-    HL_RETURN_IF_ERROR(FindBinding(call.directory, &group));
-  } else {
-    HL_RETURN_IF_ERROR(ParseStoreUri(call.uri, &group.emplace()).WithContext("--uri"));
+Result<bool> Doctor(const std::string& directory, std::optional<StoreOptions> group) {
+  if (!std::filesystem::is_directory(directory)) return NotFound(directory + " is not a directory");
+  if (group.has_value()) {
     HL_RETURN_IF_ERROR(ValidateStoreOptions(*group).WithContext("--uri"));
+  } else {
+    HL_RETURN_IF_ERROR(FindBinding(directory, &group));
   }
   bool good = true;
-  for (const Finding& finding : Diagnose(call.directory, group ? &*group : nullptr)) {
+  for (const Finding& finding : Diagnose(directory, group ? &*group : nullptr)) {
     static constexpr std::array kMarks{"ok  ", "note", "BAD "};
     std::printf("%s  %s\n", kMarks[static_cast<size_t>(finding.kind)], finding.text.c_str());
     good = good && finding.kind != Finding::Kind::kBad;
@@ -246,59 +243,69 @@ Result<bool> Doctor(const Call& call) {
   return good;
 }
 
-Status Run(const Call& call) {
-  StoreOptions options;
-  HL_RETURN_IF_ERROR(ParseStoreUri(call.uri, &options).WithContext("--uri"));
-  if (call.verb == "adopt") {
-    HL_RETURN_IF_ERROR(Adopt(call.directory, options));
-  } else if (call.verb == "promote") {
-    if (!call.force.empty()) HL_RETURN_IF_ERROR(GiveUpLost(call, &options));
-    HL_RETURN_IF_ERROR(Promote(call, options));
-    DropGivenUp(&options);
-  } else if (call.verb == "switchover") {
-    HL_RETURN_IF_ERROR(Switchover(call, options));
-  } else {
-    return InvalidArgument("unknown verb " + call.verb);
+// What each call does. True, and the group's options as its next opening needs them; false:
+// something is bad.
+class Carrier {
+ public:
+  explicit Carrier(const DirectoryCall& call) : call_(call) {}
+
+  Result<bool> operator()(const DirectoryCall::Doctor&) const {
+    return Doctor(call_.directory, call_.group);
   }
-  // These options were meant for this call only.
-  options.adopt = options.restore = options.rebind = options.takeover = false;
-  std::printf("%s holds its group's database: open it with %s\n", call.directory.c_str(),
-              FormatStoreUri(options).c_str());
-  return Status::Ok();
+  Result<bool> operator()(const DirectoryCall::Adopt&) const {
+    return Bound(Adopt(call_.directory, *call_.group), *call_.group);
+  }
+  Result<bool> operator()(const DirectoryCall::Promote& promote) const {
+    StoreOptions options = *call_.group;
+    const Status status = Promote(call_.directory, promote, &options);
+    return Bound(status, options);
+  }
+  Result<bool> operator()(const DirectoryCall::Switchover& switchover) const {
+    return Bound(Switchover(call_.directory, switchover, *call_.group), *call_.group);
+  }
+
+ private:
+  Result<bool> Bound(const Status& status, StoreOptions options) const {
+    HL_RETURN_IF_ERROR(status);
+    // These options were meant for this call only.
+    options.adopt = options.restore = options.rebind = options.takeover = false;
+    std::printf("%s holds its group's database: open it with %s\n", call_.directory.c_str(),
+                FormatStoreUri(options).c_str());
+    return true;
+  }
+
+  const DirectoryCall& call_;
+};
+
+constexpr char kUsage[] =
+    "usage: hyperloop-directory adopt|promote|switchover|doctor --db=DIR [--uri=URI] "
+    "[--replica-files=DIR]\n         [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
+    "(see hyperloopctl adopt --help, promote --help, switchover --help, doctor --help)\n";
+
+int Main(const std::vector<std::string>& arguments) {
+  const std::string first = arguments.size() == 1 ? arguments[0] : "";
+  if (first == "--version") {
+    std::printf("hyperloop-directory %s\n", HYPERLOOP_VERSION);
+    return 0;
+  }
+  if (first == "--help") {
+    std::printf("%s", kUsage);
+    return 0;
+  }
+  const Result<DirectoryCall> call = ParseDirectoryCall(arguments);
+  if (!call.ok()) {
+    std::fprintf(stderr, "hyperloop-directory: %s\n%s", call.status().message().c_str(), kUsage);
+    return 2;
+  }
+  const Result<bool> good = std::visit(Carrier(*call), call->what);
+  if (good.ok()) return *good ? 0 : 1;
+  std::fprintf(stderr, "hyperloopctl %s: %s\n", call->verb(), good.status().message().c_str());
+  return good.status().code() == Code::kInvalidArgument ? 2 : 1;
 }
 
 }  // namespace
 }  // namespace hyperloop::plugin
 
 int main(int argc, char** argv) {
-  const std::string_view first = argc == 2 ? argv[1] : "";
-  if (first == "--version") {
-    std::printf("hyperloop-directory %s\n", HYPERLOOP_VERSION);
-    return 0;
-  }
-  if (argc < 4 || argc > 7) {
-    std::fprintf(
-        first == "--help" ? stdout : stderr,
-        "usage: hyperloop-directory adopt|promote|switchover|doctor DIR URI [REPLICA_FILES "
-        "[SECONDS [ask|yes]]]\n(see hyperloopctl adopt --help, promote --help, switchover --help, "
-        "doctor --help)\n");
-    return first == "--help" ? 0 : 2;
-  }
-  const hyperloop::plugin::Call call{argv[1],
-                                     argv[2],
-                                     argv[3],
-                                     argc > 4 ? argv[4] : "",
-                                     argc > 5 ? argv[5] : "0",
-                                     argc > 6 ? argv[6] : ""};
-  hyperloop::Status status;
-  if (call.verb == "doctor") {
-    const hyperloop::Result<bool> good = hyperloop::plugin::Doctor(call);
-    if (good.ok()) return *good ? 0 : 1;
-    status = good.status();
-  } else {
-    status = hyperloop::plugin::Run(call);
-  }
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "hyperloopctl %s: %s\n", argv[1], status.message().c_str());
-  return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
+  return hyperloop::plugin::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,16 +1,12 @@
-// hyperloopctl adopt, promote and switchover: they become hyperloop-directory, which is linked with
-// RocksDB.
-#include <unistd.h>
-
+// hyperloopctl adopt, promote and switchover: they become hyperloop-directory.
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "ctl/command.h"
+#include "ctl/directory_program.h"
 #include "ctl/nodes.h"
-#include "ctl/preload.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -20,18 +16,18 @@ struct DirectoryOptions {
   Where where;
   uint32_t wait = 600;
   bool force = false, yes = false;
-};
 
-// Does not return when it works.
-Status Become(const char* verb, const DirectoryOptions& options) {
-  HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
-  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(options.where));
-  const char* const force = !options.force ? "" : options.yes ? "yes" : "ask";
-  ::execl(program.c_str(), program.c_str(), verb, options.db.c_str(), uri.c_str(),
-          options.replica_files.c_str(), std::to_string(options.wait).c_str(), force,
-          static_cast<char*>(nullptr));
-  return FromErrno(errno, "executing " + program);
-}
+  Status Adopt() const { return BecomeDirectoryProgram(DirectoryCall::Adopt{}, db, where); }
+  Status Promote() const {
+    using Lost = DirectoryCall::Promote::Lost;
+    const Lost lost = !force ? Lost::kRefuse : yes ? Lost::kGiveUp : Lost::kAsk;
+    return BecomeDirectoryProgram(DirectoryCall::Promote{replica_files, lost}, db, where);
+  }
+  Status Switchover() const {
+    const DirectoryCall::Switchover what{replica_files, std::chrono::seconds(wait)};
+    return BecomeDirectoryProgram(what, db, where);
+  }
+};
 
 // The options of a command that makes a directory of this machine the group's.
 std::shared_ptr<DirectoryOptions> AddTarget(CLI::App* command) {
@@ -60,7 +56,7 @@ void AddAdopt(CLI::App& app, Action* chosen) {
       "of it, and goes on where an earlier call was cut short");
   adopt->add_option("--db", options->db, "the database's directory")->type_name("DIR")->required();
   AddWhere(adopt, &options->where);
-  adopt->callback([=] { *chosen = [=] { return Fail(Become("adopt", *options)); }; });
+  adopt->callback([=] { *chosen = [=] { return Fail(options->Adopt()); }; });
 }
 
 void AddPromote(CLI::App& app, Action* chosen) {
@@ -75,7 +71,7 @@ void AddPromote(CLI::App& app, Action* chosen) {
       "go on with the replicas that answer, though they are no majority, because the others are "
       "lost for good; says what may be lost, and asks. What the others hold is never used again");
   promote->add_flag("--yes", options->yes, "do not ask")->needs(force);
-  promote->callback([=] { *chosen = [=] { return Fail(Become("promote", *options)); }; });
+  promote->callback([=] { *chosen = [=] { return Fail(options->Promote()); }; });
 }
 
 void AddSwitchover(CLI::App& app, Action* chosen) {
@@ -90,10 +86,10 @@ void AddSwitchover(CLI::App& app, Action* chosen) {
       ->add_option("--wait", options->wait,
                    "how many seconds the primary may take to close its database, once everything "
                    "is here; then the call is refused")
-      ->check(CLI::Range(0u, 604800u))
+      ->check(CLI::Range(0u, static_cast<uint32_t>(kMostSwitchoverWait.count())))
       ->type_name("SECONDS")
       ->capture_default_str();
-  switchover->callback([=] { *chosen = [=] { return Fail(Become("switchover", *options)); }; });
+  switchover->callback([=] { *chosen = [=] { return Fail(options->Switchover()); }; });
 }
 
 }  // namespace hyperloop::ctl

@@ -1,4 +1,4 @@
-// hyperloopctl doctor. With --db it becomes hyperloop-directory, which is linked with RocksDB.
+// hyperloopctl doctor. With --db it becomes hyperloop-directory.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "ctl/command.h"
 #include "ctl/daemons.h"
+#include "ctl/directory_program.h"
 #include "ctl/elf.h"
 #include "ctl/nodes.h"
 #include "ctl/preload.h"
@@ -129,15 +129,6 @@ Finding StockProgram(const std::string& name) {
   return {Verdict::kNote, status.message()};
 }
 
-// Does not return when it works.
-Status Examine(const std::string& db, const Where& where) {
-  HL_ASSIGN_OR_RETURN(const std::string uri, UriOf(where));
-  HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
-  ::execl(program.c_str(), program.c_str(), "doctor", db.c_str(), uri.c_str(),
-          static_cast<char*>(nullptr));
-  return FromErrno(errno, "executing " + program);
-}
-
 int Run() {
   bool bad = false;
   for (const Finding& finding :
@@ -174,7 +165,8 @@ void AddDoctor(CLI::App& app, Action* chosen) {
   for (const char* option : {"--dir", "--uri"}) where->get_option(option)->needs(db);
   doctor->callback([=] {
     *chosen = [=] {
-      return options->db.empty() ? Run() : Fail(Examine(options->db, options->where));
+      if (options->db.empty()) return Run();
+      return Fail(BecomeDirectoryProgram(DirectoryCall::Doctor{}, options->db, options->where));
     };
   });
 }
