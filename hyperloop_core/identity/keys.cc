@@ -85,7 +85,7 @@ Result<std::shared_ptr<KeyRing>> KeyRing::Load(const std::string& dir) {
 }
 
 Status KeyRing::Refresh() {
-  std::lock_guard lock(refresh_mutex_);
+  MutexLock lock(refresh_mutex_);
   const auto folder = OpenKeysDirectory(dir_);
   if (!folder.ok()) {
     // Both remember it, so that it is reported once.
@@ -111,7 +111,7 @@ Status KeyRing::ReadIdentity(int folder) {
     if (!name_.empty() && identity->name != name_)
       return InvalidArgument(path + " names this host " + identity->name + ", and it was " + name_ +
                              ": a name is changed by starting the programs anew");
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (name_.empty()) name_ = identity->name;
     key_pair_ = {PublicKeyOf(identity->secret), identity->secret};
     return {};
@@ -125,7 +125,7 @@ Status KeyRing::ReadTrusted(int folder) {
   return trusted_seen_->Changed(text->view(), [&]() -> Status {
     auto trusted = ParseTrusted(text->view());
     if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     trusted_ = *std::move(trusted);
     ++generation_;
     return {};
@@ -133,17 +133,17 @@ Status KeyRing::ReadTrusted(int folder) {
 }
 
 PublicKey KeyRing::public_key() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return key_pair_.public_key;
 }
 
 KeyPair KeyRing::key_pair() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return key_pair_;
 }
 
 std::optional<Peer> KeyRing::Find(const PublicKey& key) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<TrustedPeer> lines;
   for (const TrustedPeer& each : trusted_)
     if (each.key == key) lines.push_back(each);
@@ -153,7 +153,7 @@ std::optional<Peer> KeyRing::Find(const PublicKey& key) const {
 }
 
 std::vector<std::string> KeyRing::NamesAt(std::string_view endpoint) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::string> names;
   for (const TrustedPeer& each : trusted_)
     if (each.endpoint == endpoint &&
@@ -163,12 +163,12 @@ std::vector<std::string> KeyRing::NamesAt(std::string_view endpoint) const {
 }
 
 std::vector<TrustedPeer> KeyRing::trusted() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return trusted_;
 }
 
 uint64_t KeyRing::generation() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return generation_;
 }
 

@@ -162,7 +162,7 @@ Result<std::shared_ptr<ClientUmem>> DeviceContext::ShareUmem(const RegisterUmemA
            each.inode == file.st_ino;
   };
   {
-    const std::lock_guard lock(shared_umems_mutex_);
+    const MutexLock lock(shared_umems_mutex_);
     std::erase_if(shared_umems_, [](const SharedUmem& each) { return each.umem.expired(); });
     for (const SharedUmem& each : shared_umems_) {
       if (!same(each)) continue;
@@ -171,7 +171,7 @@ Result<std::shared_ptr<ClientUmem>> DeviceContext::ShareUmem(const RegisterUmemA
   }
   // Meanwhile the lock is free: populating may take long.
   HL_ASSIGN_OR_RETURN(std::shared_ptr<ClientUmem> umem, RegisterUmem(args, fd));
-  const std::lock_guard lock(shared_umems_mutex_);
+  const MutexLock lock(shared_umems_mutex_);
   shared_umems_.push_back({args, file.st_dev, file.st_ino, umem});
   return umem;
 }
@@ -197,12 +197,12 @@ Result<std::unique_ptr<SharedMemory>> DeviceContext::AllocateShared(size_t size)
 }
 
 void DeviceContext::AddBuffer(const SharedMemory* memory) {
-  std::lock_guard lock(buffers_mutex_);
+  MutexLock lock(buffers_mutex_);
   buffers_.emplace(memory->data(), memory);
 }
 
 void DeviceContext::RemoveBuffer(const SharedMemory* memory) {
-  std::lock_guard lock(buffers_mutex_);
+  MutexLock lock(buffers_mutex_);
   buffers_.erase(memory->data());
 }
 

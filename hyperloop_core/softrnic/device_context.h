@@ -18,10 +18,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "common/shared_memory.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/rnic.h"
 #include "softrnic/port.h"
 
@@ -129,7 +129,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
 
   CommandPort& port() { return *port_; }
   OpenQueuePairs& qps() { return qps_; }
-  std::mutex& qps_mutex() { return qps_mutex_; }
+  Mutex& qps_mutex() HL_RETURN_CAPABILITY(qps_mutex_) { return qps_mutex_; }
 
   // Lists memory from Device::AllocateBuffer, so that WithBuffer finds the descriptor behind an
   // address.
@@ -139,7 +139,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // False: no buffer does.
   template <class F>
   bool WithBuffer(const std::byte* addr, size_t length, F fn) {
-    std::lock_guard lock(buffers_mutex_);
+    MutexLock lock(buffers_mutex_);
     auto it = buffers_.upper_bound(addr);
     if (it == buffers_.begin()) return false;
     const SharedMemory* memory = (--it)->second;
@@ -162,7 +162,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   mutable std::atomic<uint32_t> alive_calls_{0};
   mutable std::atomic<uint64_t> next_check_ns_{0};
   std::atomic<uint64_t> next_step_aside_ns_{0};
-  std::mutex qps_mutex_;  // guards Insert and Remove of qps_
+  Mutex qps_mutex_;  // guards Insert and Remove of qps_
   OpenQueuePairs qps_;
   struct SharedUmem {
     RegisterUmemArgs args{};
@@ -170,10 +170,10 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
     ino_t inode = 0;
     std::weak_ptr<ClientUmem> umem;
   };
-  std::mutex shared_umems_mutex_;  // guards shared_umems_
-  std::vector<SharedUmem> shared_umems_;
-  std::mutex buffers_mutex_;  // guards buffers_
-  std::map<const std::byte*, const SharedMemory*> buffers_;
+  Mutex shared_umems_mutex_;
+  std::vector<SharedUmem> shared_umems_ HL_GUARDED_BY(shared_umems_mutex_);
+  Mutex buffers_mutex_;
+  std::map<const std::byte*, const SharedMemory*> buffers_ HL_GUARDED_BY(buffers_mutex_);
 };
 
 // The rnic::Device over `port`.

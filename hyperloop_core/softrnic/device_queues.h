@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/rnic.h"
 #include "rnic/wqe.h"
 #include "softrnic/device_context.h"
@@ -120,9 +120,9 @@ class SoftQueuePair final : public rnic::QueuePair {
   std::atomic<uint64_t> send_valid_from_{0};
   std::atomic<uint64_t> recv_valid_from_{0};
 
-  std::mutex raw_mutex_;  // guards raw_key_
-  CreateMkeyReply raw_key_{};
-  bool has_raw_key_ = false;
+  Mutex raw_mutex_;
+  CreateMkeyReply raw_key_ HL_GUARDED_BY(raw_mutex_){};
+  bool has_raw_key_ HL_GUARDED_BY(raw_mutex_) = false;
 };
 
 }  // namespace hyperloop::softrnic

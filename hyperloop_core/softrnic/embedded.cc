@@ -5,13 +5,12 @@
 
 #include <cerrno>
 #include <functional>
-#include <mutex>
 #include <new>
-#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "softrnic/device_context.h"
 #include "softrnic/event_pipe.h"
 
@@ -27,7 +26,7 @@ class EmbeddedCore {
   Engine& engine() { return engine_; }
 
   void Call(const std::function<void()>& body) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (loop_ != nullptr && running_) {
       loop_->Submit(body);
     } else {
@@ -59,12 +58,12 @@ class EmbeddedCore {
   }
 
   Status StartThread(EngineLoopOptions options) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (running_) return AlreadyExists("the engine thread runs already");
     HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine_, options));
     for (const Opened& each : opened_) loop->AddPage(each.page);
     {
-      std::lock_guard wake_lock(wake_mutex_);
+      MutexLock wake_lock(wake_mutex_);
       loop_ = std::move(loop);
     }
     running_ = true;
@@ -73,31 +72,31 @@ class EmbeddedCore {
   }
 
   void StopThread() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!running_) return;
     loop_->Stop();
     thread_.join();
     running_ = false;
-    std::lock_guard wake_lock(wake_mutex_);
+    MutexLock wake_lock(wake_mutex_);
     loop_.reset();
   }
 
   void Wake() {
-    std::shared_lock lock(wake_mutex_);
+    SharedLock lock(wake_mutex_);
     if (loop_ != nullptr) loop_->Wake();
   }
   bool RunWhileAsleep() {
-    std::shared_lock lock(wake_mutex_);
+    SharedLock lock(wake_mutex_);
     return loop_ != nullptr && loop_->RunWhileAsleep();
   }
 
  private:
-  std::mutex mutex_;              // guards everything except reads of loop_ under wake_mutex_
-  std::shared_mutex wake_mutex_;  // with mutex_: guards changes of loop_
+  Mutex mutex_;             // guards everything except reads of loop_ under wake_mutex_
+  SharedMutex wake_mutex_;  // with mutex_: guards changes of loop_
   Engine engine_;
   std::vector<Opened> opened_;
   std::unique_ptr<EngineLoop> loop_;
-  bool running_ = false;
+  bool running_ HL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

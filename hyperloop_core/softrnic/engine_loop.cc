@@ -54,7 +54,7 @@ EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll
       event_fd_(std::move(event)) {}
 
 void EngineLoop::Run() {
-  std::unique_lock running(running_);
+  MutexLock running(running_);
   uint64_t clock = SteadyNs();
   uint64_t idle_since = clock;
   bool worked = false;
@@ -87,7 +87,7 @@ void EngineLoop::Run() {
       continue;
     }
     if (now - idle_since < spin_ns_) continue;
-    Sleep(running);
+    Sleep();
     clock = SteadyNs();
     idle_since = clock;
   }
@@ -102,7 +102,7 @@ void EngineLoop::Stop() {
 void EngineLoop::Wake() { SignalEvent(event_fd_.get()); }
 
 void EngineLoop::Submit(const std::function<void()>& task) {
-  std::lock_guard lock(submit_mutex_);
+  MutexLock lock(submit_mutex_);
   Task entry{.body = &task};
   mailbox_.store(&entry, std::memory_order_seq_cst);
   // Pairs with Sleep: either this load sees its store, or its look into the mailbox sees ours.
@@ -144,7 +144,7 @@ bool EngineLoop::LookAgain() {
          stop_.load(std::memory_order_seq_cst);
 }
 
-void EngineLoop::Sleep(std::unique_lock<std::mutex>& running) {
+void EngineLoop::Sleep() {
   if (about_to_sleep_ != nullptr) [[unlikely]]
     about_to_sleep_();
   coming_.store(false, std::memory_order_relaxed);
@@ -156,10 +156,10 @@ void EngineLoop::Sleep(std::unique_lock<std::mutex>& running) {
     // guests run the engine, they start timers, and would have to end this sleep for them.
     looks_soon_ = std::exchange(had_guests_, false) || engine_->RetryPending();
     const int timeout = looks_soon_ ? kRetryMs : sleep_ms_;
-    running.unlock();
+    running_.unlock();
     epoll_wait(epoll_fd_.get(), events.data(), static_cast<int>(events.size()), timeout);
     coming_.store(true, std::memory_order_relaxed);
-    running.lock();
+    running_.lock();
     NoteCpu();
   }
   SetSleeping(0);
@@ -169,8 +169,9 @@ bool EngineLoop::RunWhileAsleep() {
   if (!allow_guests_ || sleeping_.load(std::memory_order_relaxed) == 0 ||
       coming_.load(std::memory_order_relaxed))
     return false;
-  const std::unique_lock running(running_, std::try_to_lock);
-  if (!running || sleeping_.load(std::memory_order_seq_cst) == 0) return false;
+  if (!running_.try_lock()) return false;
+  const MutexLock running(running_, std::adopt_lock);
+  if (sleeping_.load(std::memory_order_seq_cst) == 0) return false;
   RunAsGuest();
   return true;
 }

@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
 #include "softrnic/commands.h"
@@ -98,13 +98,13 @@ class EngineLoop {
   };
 
   EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll, UniqueFd event);
-  void RunTask();
-  void Sleep(std::unique_lock<std::mutex>& running);
-  bool LookAgain();
-  void RunAsGuest();
-  void Beat(uint64_t now_ns);
-  void SetSleeping(uint32_t value);
-  void NoteCpu();
+  void RunTask() HL_REQUIRES(running_);
+  void Sleep() HL_REQUIRES(running_);
+  bool LookAgain() HL_REQUIRES(running_);
+  void RunAsGuest() HL_REQUIRES(running_);
+  void Beat(uint64_t now_ns) HL_REQUIRES(running_);
+  void SetSleeping(uint32_t value) HL_REQUIRES(running_);
+  void NoteCpu() HL_REQUIRES(running_);
 
   Engine* const engine_;
   const uint64_t spin_ns_;
@@ -117,16 +117,15 @@ class EngineLoop {
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> sleeping_{0};  // as engine_sleeping, for this process's threads
   std::atomic<Task*> mailbox_{nullptr};
-  std::mutex submit_mutex_;  // one task in the mailbox at a time
+  Mutex submit_mutex_;  // one task in the mailbox at a time
   // Held by whoever runs the engine: by Run's thread except while it waits in the kernel.
-  std::mutex running_;
-  // Guarded by running_.
-  bool looks_soon_ = false;  // the wait in the kernel is a short one
-  bool had_guests_ = false;  // since the wait before
+  Mutex running_;
+  bool looks_soon_ HL_GUARDED_BY(running_) = false;  // the wait in the kernel is a short one
+  bool had_guests_ HL_GUARDED_BY(running_) = false;  // since the wait before
   // Run's thread has left the kernel or was told to, so that guests must leave the engine to it.
   std::atomic<bool> coming_{false};
   std::vector<UarPage*> pages_;
-  uint64_t last_beat_ns_ = 0;
+  uint64_t last_beat_ns_ HL_GUARDED_BY(running_) = 0;
   Counters counters_;
 };
 

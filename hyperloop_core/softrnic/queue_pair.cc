@@ -111,7 +111,7 @@ Status SoftQueuePair::Allocate(uint32_t pdn) {
   if (register_index_ >= kMaxQpsPerContext) {
     return Internal("the engine gave doorbell register " + std::to_string(register_index_));
   }
-  std::lock_guard lock(context_->qps_mutex());
+  MutexLock lock(context_->qps_mutex());
   if (!context_->qps().Insert(qpn_, this)) return NoSpace("too many queue pairs");
   return {};
 }
@@ -120,7 +120,7 @@ SoftQueuePair::~SoftQueuePair() {
   if (!created_) return;
   if (has_raw_key_) context_->Destroy(Op::kDestroyMkey, raw_key_.lkey);
   context_->Destroy(Op::kDestroyQp, qpn_);
-  std::lock_guard lock(context_->qps_mutex());
+  MutexLock lock(context_->qps_mutex());
   context_->qps().Remove(qpn_);
 }
 
@@ -400,7 +400,7 @@ bool SoftQueuePair::Resolve(uint64_t position, rnic::Completion* completion) {
 
 Result<rnic::RawQueues> SoftQueuePair::raw_queues() {
   if (!context_->IsOwner()) return context_->DeadStatus();
-  std::lock_guard lock(raw_mutex_);
+  MutexLock lock(raw_mutex_);
   if (!has_raw_key_) {
     HL_ASSIGN_OR_RETURN(raw_key_,
                         context_->CreateMkey({.pdn = pdn_,

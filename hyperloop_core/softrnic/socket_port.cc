@@ -17,12 +17,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/signal_event.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/core/text.h"
@@ -183,7 +183,7 @@ class SocketPort final : public CommandPort {
   // is destroyed without memory, too.
   Status Exchange(const Command& command, std::span<const int> send_fds, Reply* reply,
                   std::string* text, MessageFds* fds) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (broken_.load(std::memory_order_relaxed)) {
       return Unavailable("the RNIC daemon does not answer: open the device again");
     }
@@ -217,7 +217,7 @@ class SocketPort final : public CommandPort {
     return code == Code::kOk ? Status() : Status(code, std::string(said));
   }
 
-  Status Parse(const ReceivedMessage& message, Reply* reply) const {
+  Status Parse(const ReceivedMessage& message, Reply* reply) const HL_REQUIRES(mutex_) {
     if (message.bytes == 0) {
       return Unavailable(
           "the RNIC daemon has closed the connection: see its log, and whether it runs");
@@ -240,8 +240,9 @@ class SocketPort final : public CommandPort {
   UniqueFd wake_;
   UarPage* uar_ = nullptr;
   OpenReply attachment_{};
-  std::mutex mutex_;  // guards the conversation: one command at a time, and the members below
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(sizeof(Reply) + kMaxReplyText);
+  Mutex mutex_;  // guards the conversation: one command at a time
+  std::vector<std::byte> buffer_ HL_GUARDED_BY(mutex_) = std::vector<std::byte>(sizeof(Reply) +
+                                                                                kMaxReplyText);
   // A command got no answer, or a wrong one. Written under mutex_.
   std::atomic<bool> broken_{false};
 };

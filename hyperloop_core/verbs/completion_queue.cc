@@ -118,7 +118,7 @@ Result<size_t> VerbsCompletionQueue::Poll(std::span<rnic::Completion> out) {
       return Unavailable("completion queue of " + context_->port().device + " failed");
     }
     if (polled == 0) break;
-    const auto lock = context_->LockQueuePairs();
+    const SharedLock lock(context_->queue_pairs_mutex());
     for (size_t i = 0; i < static_cast<size_t>(polled); ++i) {
       const WorkId id = WorkId::Unpack(batch[i].wr_id);
       VerbsQueuePair* qp = context_->QueuePairLocked(id.slot);

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "verbs/context.h"
 
 namespace hyperloop::verbs {
@@ -81,8 +81,9 @@ class ServiceAgent {
   Status Listen();
   void Run();
   void Handle(const rdma_cm_event& event);
-  Status Accept(rdma_cm_id* id, const rdma_conn_param& asked, std::string_view service);
-  void Drop(rdma_cm_id* id);
+  Status Accept(rdma_cm_id* id, const rdma_conn_param& asked, std::string_view service)
+      HL_REQUIRES(mutex_);
+  void Drop(rdma_cm_id* id) HL_REQUIRES(mutex_);
 
   VerbsContext& context_;
   rdma_event_channel* channel_ = nullptr;
@@ -90,9 +91,9 @@ class ServiceAgent {
   ibv_cq* cq_ = nullptr;  // of all answering queue pairs; nothing ever completes there
   int stop_ = -1;         // eventfd
   std::thread thread_;
-  std::mutex mutex_;  // guards the two maps
-  std::map<std::string, Service, std::less<>> services_;
-  std::map<rdma_cm_id*, Reader> readers_;
+  Mutex mutex_;
+  std::map<std::string, Service, std::less<>> services_ HL_GUARDED_BY(mutex_);
+  std::map<rdma_cm_id*, Reader> readers_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::verbs

@@ -81,7 +81,7 @@ Status VerbsContext::DeadStatus() const {
 }
 
 Result<uint32_t> VerbsContext::AddQueuePair(VerbsQueuePair* qp) {
-  const std::unique_lock lock(queue_pairs_mutex_);
+  const MutexLock lock(queue_pairs_mutex_);
   const auto free = std::find(queue_pairs_.begin(), queue_pairs_.end(), nullptr);
   const auto slot = static_cast<uint32_t>(free - queue_pairs_.begin());
   if (slot > WorkId::kSlotMask) return NoSpace("too many queue pairs");
@@ -94,7 +94,7 @@ Result<uint32_t> VerbsContext::AddQueuePair(VerbsQueuePair* qp) {
 }
 
 void VerbsContext::RemoveQueuePair(uint32_t slot) {
-  const std::unique_lock lock(queue_pairs_mutex_);
+  const MutexLock lock(queue_pairs_mutex_);
   queue_pairs_[slot] = nullptr;
 }
 

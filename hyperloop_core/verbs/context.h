@@ -4,12 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "hyperloop/core/fork_detector.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/verbs.h"
 #include "verbs/library.h"
@@ -81,11 +80,11 @@ class VerbsContext {
   // Queue pairs, by the slot in their work requests' ids.
   Result<uint32_t> AddQueuePair(VerbsQueuePair* qp);
   void RemoveQueuePair(uint32_t slot);
-  // While a caller holds the lock, no queue pair is removed.
-  std::shared_lock<std::shared_mutex> LockQueuePairs() {
-    return std::shared_lock(queue_pairs_mutex_);
+  // While a caller holds it, no queue pair is removed.
+  SharedMutex& queue_pairs_mutex() HL_RETURN_CAPABILITY(queue_pairs_mutex_) {
+    return queue_pairs_mutex_;
   }
-  VerbsQueuePair* QueuePairLocked(uint32_t slot) const {
+  VerbsQueuePair* QueuePairLocked(uint32_t slot) const HL_REQUIRES_SHARED(queue_pairs_mutex_) {
     return slot < queue_pairs_.size() ? queue_pairs_[slot] : nullptr;
   }
 
@@ -102,8 +101,8 @@ class VerbsContext {
   std::atomic<uint32_t> alive_calls_{0};
   std::atomic<uint64_t> next_look_{0};  // SteadyNs
   std::atomic<uint32_t> next_generation_{0};
-  std::shared_mutex queue_pairs_mutex_;  // guards queue_pairs_
-  std::vector<VerbsQueuePair*> queue_pairs_;
+  SharedMutex queue_pairs_mutex_;
+  std::vector<VerbsQueuePair*> queue_pairs_ HL_GUARDED_BY(queue_pairs_mutex_);
 };
 
 // "what: reason", with the remedy where a limit of the process is the likely cause.

@@ -48,8 +48,8 @@ class VerbsMemoryRegion final : public rnic::MemoryRegion {
 // Shared by the device and its protection domains, which may publish services. The agent is
 // destroyed with the device.
 struct Publications {
-  std::mutex mutex;  // guards agent
-  std::unique_ptr<ServiceAgent> agent;
+  Mutex mutex;
+  std::unique_ptr<ServiceAgent> agent HL_GUARDED_BY(mutex);
 };
 
 class VerbsProtectionDomain final : public rnic::ProtectionDomain {
@@ -60,7 +60,7 @@ class VerbsProtectionDomain final : public rnic::ProtectionDomain {
   ~VerbsProtectionDomain() override {
     if (!context_->IsOwner()) return;
     {
-      const std::lock_guard lock(publications_->mutex);
+      const MutexLock lock(publications_->mutex);
       if (publications_->agent != nullptr) publications_->agent->Withdraw(pd_);
     }
     context_->lib().ibv_dealloc_pd(pd_);
@@ -118,7 +118,7 @@ class VerbsDevice final : public rnic::Device {
       : context_(std::move(context)), publications_(std::make_shared<Publications>()) {}
   // A domain may outlive the device by mistake. The agent's thread must not.
   ~VerbsDevice() override {
-    const std::lock_guard lock(publications_->mutex);
+    const MutexLock lock(publications_->mutex);
     publications_->agent.reset();
   }
   Status ReadCaps();
@@ -200,7 +200,7 @@ Status VerbsDevice::Publish(std::string_view service, rnic::ProtectionDomain& pd
                            ": 1 to " + std::to_string(kMaxServiceName) + " and at most " +
                            std::to_string(kMaxPrivateData));
   }
-  const std::lock_guard lock(publications_->mutex);
+  const MutexLock lock(publications_->mutex);
   if (publications_->agent == nullptr) {
     HL_ASSIGN_OR_RETURN(publications_->agent, ServiceAgent::Start(*context_));
   }

@@ -103,12 +103,12 @@ ServiceAgent::~ServiceAgent() {
 
 void ServiceAgent::Publish(std::string_view service, ibv_pd* pd,
                            std::span<const std::byte> private_data) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   services_[std::string(service)] = {pd, {private_data.begin(), private_data.end()}};
 }
 
 void ServiceAgent::Withdraw(ibv_pd* pd) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(services_, [pd](const auto& each) { return each.second.pd == pd; });
   // The ids stay until events tell that the readers have disconnected, because only the agent's
   // thread may destroy ids.
@@ -145,15 +145,17 @@ void ServiceAgent::Run() {
 }
 
 void ServiceAgent::Handle(const rdma_cm_event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   switch (event.event) {
     case RDMA_CM_EVENT_CONNECT_REQUEST: {
       const rdma_conn_param& asked = event.param.conn;
       const auto service = ServiceRequest::Parse(asked.private_data, asked.private_data_len);
       bool accepted = false;
       // If memory runs out, the reader is refused, too.
-      static_cast<void>(
-          RanOutOfMemory([&] { accepted = service && Accept(event.id, asked, *service).ok(); }));
+      static_cast<void>(RanOutOfMemory([&] {
+        mutex_.known_held();
+        accepted = service && Accept(event.id, asked, *service).ok();
+      }));
       if (accepted) return;
       context_.lib().rdma_reject(event.id, nullptr, 0);
       if (readers_.contains(event.id)) {

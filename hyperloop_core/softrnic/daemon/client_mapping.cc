@@ -116,7 +116,7 @@ Status CheckFileSystem(int64_t type) {
 
 bool UnmapQueue::DrainSome() {
   Ranges first;  // no other thread takes it meanwhile
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (ranges_.empty()) return false;
   first.splice(first.end(), ranges_, ranges_.begin());
   lock.unlock();

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
 #include "softrnic/daemon/client_threads.h"
@@ -38,13 +38,13 @@ class UnmapQueue {
   ~UnmapQueue() { Drain(); }
   // Needs no memory, because its callers are destructors, which could report no failure.
   void Add(Ranges ranges) noexcept {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Range& range : ranges) bytes_ += range.length;
     ranges_.splice(ranges_.end(), ranges);
   }
   // The bytes that wait to be unmapped.
   size_t bytes() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return bytes_;
   }
   // Unmaps one piece, of 64 MiB at most. False: nothing waits any more.
@@ -56,9 +56,9 @@ class UnmapQueue {
 
  private:
   const std::shared_ptr<ClientThreads> threads_;
-  std::mutex mutex_;
-  Ranges ranges_;
-  size_t bytes_ = 0;
+  Mutex mutex_;
+  Ranges ranges_ HL_GUARDED_BY(mutex_);
+  size_t bytes_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 // Maps `args.length` bytes at `args.fd_offset` of the file, shared and writable, for client number

@@ -1,14 +1,14 @@
 #include "softrnic/daemon/client_threads.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -22,30 +22,29 @@ constexpr std::chrono::milliseconds kTryAgain{10};
 struct ClientThreads::Lane {
   Tasks tasks;
   size_t begun = 0;  // not in `tasks` any more, and not done
-  std::condition_variable changed;
+  ConditionVariable changed;
   bool gone = false;
 };
 
 struct ClientThreads::State {
   explicit State(const Options& o) : options(o) {}
 
-  // Each of these is called with the lock.
-  bool Add(Tasks& task);
-  bool AddLate();
-  bool MakeThread(const std::shared_ptr<State>& self, std::unique_lock<std::mutex>& lock);
+  bool Add(Tasks& task) HL_REQUIRES(mutex);
+  bool AddLate() HL_REQUIRES(mutex);
+  bool MakeThread(const std::shared_ptr<State>& self) HL_REQUIRES(mutex);
 
   // The lanes' threads, and the one that makes them.
   void Run(uint64_t client, const std::shared_ptr<Lane>& lane);
   static void MakeThreads(const std::shared_ptr<State>& state);
 
   const Options options;
-  std::mutex mutex;  // guards what follows, and the lanes; never held for long
-  std::condition_variable changed;
-  std::map<uint64_t, std::shared_ptr<Lane>> lanes;
-  std::vector<std::pair<uint64_t, std::shared_ptr<Lane>>> without_thread;
-  Tasks late;  // there was no room or memory for them
-  size_t tasks = 0;
-  bool stopped = false;
+  Mutex mutex;  // also guards what is in the lanes; never held for long
+  ConditionVariable changed;
+  std::map<uint64_t, std::shared_ptr<Lane>> lanes HL_GUARDED_BY(mutex);
+  std::vector<std::pair<uint64_t, std::shared_ptr<Lane>>> without_thread HL_GUARDED_BY(mutex);
+  Tasks late HL_GUARDED_BY(mutex);  // there was no room or memory for them
+  size_t tasks HL_GUARDED_BY(mutex) = 0;
+  bool stopped HL_GUARDED_BY(mutex) = false;
 };
 
 bool ClientThreads::State::Add(Tasks& task) try {
@@ -81,11 +80,10 @@ bool ClientThreads::State::AddLate() {
 }
 
 // False: the system has no thread, or no memory for one, now.
-bool ClientThreads::State::MakeThread(const std::shared_ptr<State>& self,
-                                      std::unique_lock<std::mutex>& lock) {
+bool ClientThreads::State::MakeThread(const std::shared_ptr<State>& self) {
   const uint64_t client = without_thread.back().first;
   const std::shared_ptr<Lane> lane = without_thread.back().second;
-  lock.unlock();
+  mutex.unlock();
   bool made = true;
   try {
     std::thread([self, client, lane] { self->Run(client, lane); }).detach();
@@ -94,27 +92,31 @@ bool ClientThreads::State::MakeThread(const std::shared_ptr<State>& self,
   } catch (const std::bad_alloc&) {
     made = false;
   }
-  lock.lock();
+  mutex.lock();
   if (made) std::erase_if(without_thread, [&](const auto& each) { return each.second == lane; });
   return made;
 }
 
 void ClientThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
-  std::unique_lock<std::mutex> lock(state->mutex);
-  const auto waiting = [&state] { return !state->without_thread.empty() || !state->late.empty(); };
+  MutexLock lock(state->mutex);
+  const auto waiting = [&state]() HL_REQUIRES(state->mutex) {
+    return !state->without_thread.empty() || !state->late.empty();
+  };
   for (;;) {
-    state->changed.wait(lock, [&] { return waiting() || state->stopped; });
+    state->changed.wait(state->mutex,
+                        [&]() HL_REQUIRES(state->mutex) { return waiting() || state->stopped; });
     if (!waiting()) return;
     bool all = state->AddLate();
-    if (!state->without_thread.empty()) all &= state->MakeThread(state, lock);
-    if (!all) state->changed.wait_for(lock, kTryAgain);
+    if (!state->without_thread.empty()) all &= state->MakeThread(state);
+    if (!all) state->changed.wait_for(state->mutex, kTryAgain);
   }
 }
 
 void ClientThreads::State::Run(uint64_t client, const std::shared_ptr<Lane>& lane) {
-  std::unique_lock<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   for (;;) {
-    lane->changed.wait(lock, [&] { return !lane->tasks.empty() || lane->gone || stopped; });
+    lane->changed.wait(
+        mutex, [&]() HL_REQUIRES(mutex) { return !lane->tasks.empty() || lane->gone || stopped; });
     if (lane->tasks.empty()) {
       lanes.erase(client);
       return;
@@ -140,26 +142,26 @@ void ClientThreads::Start() {
 }
 
 void ClientThreads::Stop() {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->stopped = true;
   state_->changed.notify_all();
   for (auto& [client, lane] : state_->lanes) lane->changed.notify_all();
 }
 
 bool ClientThreads::TryAdd(Tasks& task) noexcept {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->Add(task);
 }
 
 void ClientThreads::Add(Tasks task) noexcept {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->Add(task)) return;
   state_->late.splice(state_->late.end(), task);
   state_->changed.notify_one();
 }
 
 void ClientThreads::Gone(uint64_t client) {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const auto lane = state_->lanes.find(client);
   if (lane == state_->lanes.end()) return;
   lane->second->gone = true;

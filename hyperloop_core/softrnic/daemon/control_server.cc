@@ -57,9 +57,12 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   HL_RETURN_IF_ERROR(server->Watch(server->evicted_event_.get(), 0, kEvicted));
   HL_RETURN_IF_ERROR(server->Watch(server->delivered_event_->get(), 0, kDelivered));
   server->threads_->Start();
-  server->evicted_.reserve(kMaxContexts);
+  {
+    const MutexLock lock(server->evicted_mutex_);
+    server->evicted_.reserve(kMaxContexts);
+  }
   engine->SetEvict([server = server.get()](ContextId context, const char* why) {
-    const std::lock_guard lock(server->evicted_mutex_);
+    const MutexLock lock(server->evicted_mutex_);
     server->evicted_.emplace_back(context, why);
     SignalEvent(server->evicted_event_.get());
   });
@@ -291,7 +294,7 @@ void ControlServer::CloseEvicted() {
   uint64_t count;
   [[maybe_unused]] ssize_t n = read(evicted_event_.get(), &count, sizeof count);
   for (;;) {
-    std::unique_lock lock(evicted_mutex_);
+    MutexLock lock(evicted_mutex_);
     if (evicted_.empty()) return;
     const ContextId context = evicted_.back().first;
     const char* const why = evicted_.back().second;
@@ -353,7 +356,7 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
   Client& client = *found->second;
   if (client.context != kNoContext) {
     {
-      const std::lock_guard lock(evicted_mutex_);
+      const MutexLock lock(evicted_mutex_);
       std::erase_if(evicted_, [&](const auto& each) { return each.first == client.context; });
     }
     LogLine(log_.get(), LogLevel::kDebug, {client.name, " is gone: ", why});

@@ -27,13 +27,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "softrnic/daemon/client_mapping.h"
 #include "softrnic/daemon/client_threads.h"
@@ -157,9 +157,9 @@ class ControlServer {
   std::map<uid_t, uint32_t> connections_;
   std::shared_ptr<UniqueFd> delivered_event_;  // shared with clients' threads
   UniqueFd evicted_event_;
-  std::mutex evicted_mutex_;
-  // Guarded by evicted_mutex_. Has at most one entry for each context, so that it never grows.
-  std::vector<std::pair<ContextId, const char*>> evicted_;
+  Mutex evicted_mutex_;
+  // Has at most one entry for each context, so that it never grows.
+  std::vector<std::pair<ContextId, const char*>> evicted_ HL_GUARDED_BY(evicted_mutex_);
 };
 
 }  // namespace hyperloop::softrnic

@@ -31,7 +31,7 @@ DaemonMetrics::DaemonMetrics(const Engine& engine, EngineLoop& loop, const LinkS
       started_(metrics::NowSeconds()) {}
 
 std::shared_ptr<const std::string> DaemonMetrics::Get() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   if (page_ == nullptr || now - made_ >= kInterval) {
     page_ = std::make_shared<const std::string>(Make());

@@ -6,9 +6,9 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/metrics/page.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine/engine.h"
@@ -38,9 +38,9 @@ class DaemonMetrics {
   const std::string version_;
   const double started_;
 
-  std::mutex mutex_;  // guards what follows; held while a page is made
-  std::shared_ptr<const std::string> page_;
-  std::chrono::steady_clock::time_point made_{};
+  Mutex mutex_;  // held while a page is made
+  std::shared_ptr<const std::string> page_ HL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point made_ HL_GUARDED_BY(mutex_){};
 };
 
 }  // namespace hyperloop::softrnic

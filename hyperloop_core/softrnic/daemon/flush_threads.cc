@@ -1,8 +1,9 @@
 #include "softrnic/daemon/flush_threads.h"
 
-#include <mutex>
 #include <new>
 #include <utility>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::softrnic {
 
@@ -11,8 +12,8 @@ struct FlushThreads::State {
 
   std::function<bool(const FileRange&)> make_durable;
   std::function<void()> wake, released;
-  std::mutex wake_mutex;  // held while `wake` runs; never taken by the engine's thread
-  bool wakes_nobody = false;
+  Mutex wake_mutex;  // held while `wake` runs; never taken by the engine's thread
+  bool wakes_nobody HL_GUARDED_BY(wake_mutex) = false;
 };
 
 void FlushThreads::State::Flush(FileRange& range, FlushJob& job) {
@@ -20,7 +21,7 @@ void FlushThreads::State::Flush(FileRange& range, FlushJob& job) {
   range.owner.reset();
   released();
   if (job.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const std::lock_guard<std::mutex> lock(wake_mutex);
+  const MutexLock lock(wake_mutex);
   if (!wakes_nobody) wake();
 }
 
@@ -43,7 +44,7 @@ void FlushThreads::Start(std::function<void()> wake, std::function<void()> relea
 
 void FlushThreads::Stop() {
   threads_.Stop();
-  const std::lock_guard<std::mutex> lock(state_->wake_mutex);
+  const MutexLock lock(state_->wake_mutex);
   state_->wakes_nobody = true;
 }
 

@@ -9,7 +9,7 @@ namespace hyperloop::softrnic {
 
 void LimitedLog::Write(LogLevel level, std::string_view message) {
   if (log_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto now = Clock::now();
   unused_ = std::max(unused_, now);
   if (unused_ - now > (kAtOnce - 1) * kForOneMore) {

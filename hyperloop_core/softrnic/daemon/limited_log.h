@@ -7,11 +7,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::softrnic {
 
@@ -31,9 +31,9 @@ class LimitedLog final : public Log {
   using Clock = std::chrono::steady_clock;
 
   const std::shared_ptr<Log> log_;
-  std::mutex mutex_;            // guards what follows
-  Clock::time_point unused_{};  // when kAtOnce lines may be written again
-  uint64_t left_out_ = 0;
+  Mutex mutex_;
+  Clock::time_point unused_ HL_GUARDED_BY(mutex_){};  // when kAtOnce lines may be written again
+  uint64_t left_out_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hyperloop::softrnic

@@ -117,7 +117,7 @@ LinkServer::Totals LinkServer::totals() const {
 
 std::vector<LinkServer::LinkState> LinkServer::LinkStates() const {
   std::vector<LinkState> links;
-  std::lock_guard lock(names_mutex_);
+  MutexLock lock(names_mutex_);
   for (const auto& neighbour : Neighbours())
     if (!neighbour->gone.load()) {
       const bool up = neighbour->up.load(std::memory_order_acquire);
@@ -189,7 +189,7 @@ void LinkServer::Flush() {
   if (bytes != 0) flushed_bytes_ = std::min(bytes, kFullFrameBytes);
   bool alone = false;  // nobody else's packets wait in the outbox
   if (bytes != 0) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     alone = outbox_.empty();
     outbox_.splice(outbox_.end(), staged_);
     has_outbox_.store(true);
@@ -209,8 +209,8 @@ void LinkServer::Flush() {
 
 // Writes the outbox to the sockets. False: the server's thread is just using them.
 bool LinkServer::WriteHere() {
-  const std::unique_lock sockets(sockets_, std::try_to_lock);
-  if (!sockets) return false;
+  if (!sockets_.try_lock()) return false;
+  const MutexLock sockets(sockets_, std::adopt_lock);
   const size_t connections = connections_.size();
   TakeOutbox();
   // The server's thread dials again, and reads on where there was no room for answers before.
@@ -224,7 +224,7 @@ bool LinkServer::Receive(LinkEvent* event) {
   if (!PacketsLeft()) {
     if (taken_.empty()) {
       if (!has_inbox_.load(std::memory_order_acquire)) return false;
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       taken_.swap(inbox_);
       has_inbox_.store(false);
     }
@@ -256,7 +256,7 @@ bool LinkServer::Pending() const { return PacketsLeft() || !taken_.empty() || ha
 void LinkServer::Run() {
   running_server = this;
   std::array<epoll_event, 64> events;
-  std::unique_lock sockets(sockets_);
+  MutexLock sockets(sockets_);
   while (!stop_) {
     const int timeout = Timers();
     TellEngine();
@@ -311,7 +311,7 @@ void LinkServer::TellEngine() {
 
 void LinkServer::PushEvents(Arrivals events) {
   if (events.empty()) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   inbox_.splice(inbox_.end(), events);
   has_inbox_.store(true);
 }

@@ -34,7 +34,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -44,6 +43,7 @@
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "softrnic/daemon/file_watch.h"
@@ -273,18 +273,18 @@ class LinkServer final : public LinkPort {
   int nice_ = 0, own_nice_ = 0;
   Counters counters_;
 
-  mutable std::mutex names_mutex_;  // guards Neighbour::name and hosts; any thread
+  mutable Mutex names_mutex_;  // guards Neighbour::name and hosts; any thread
   // Shared by the two threads.
-  mutable std::mutex mutex_;
-  Packets outbox_;
-  Arrivals inbox_;
+  mutable Mutex mutex_;
+  Packets outbox_ HL_GUARDED_BY(mutex_);
+  Arrivals inbox_ HL_GUARDED_BY(mutex_);
   std::atomic<bool> has_inbox_{false}, has_outbox_{false};
   std::atomic<bool> waits_{false};  // the server's thread waits in the kernel, or is about to
   // Sums of Piece::bytes: of all pushed packets, and of those whose answers are in the outbox.
   std::atomic<uint64_t> handed_{0}, done_{0};
   std::atomic<bool> starved_{false};  // the thread has packets that wait for done_
   // Guards what the server's thread uses, above. Who runs the engine only tries to get it.
-  std::mutex sockets_;
+  Mutex sockets_;
   // Used by who runs the engine only.
   Packets staged_;
   size_t staged_bytes_ = 0;

@@ -48,7 +48,7 @@ void LinkServer::SetHosts(Neighbour& neighbour, std::vector<std::string> hosts) 
   std::string name;
   for (const std::string& host : hosts) name += (name.empty() ? "" : ",") + host;
   name += " (" + neighbour.address.ToString() + ")";
-  std::lock_guard lock(names_mutex_);
+  MutexLock lock(names_mutex_);
   neighbour.gone = hosts.empty();
   neighbour.name.swap(name);
   neighbour.hosts.swap(hosts);

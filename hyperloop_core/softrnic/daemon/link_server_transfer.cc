@@ -250,7 +250,7 @@ void LinkServer::TakeOutbox() {
   Packets packets;
   CountAnswered();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     packets.swap(outbox_);
     has_outbox_.store(false);
   }

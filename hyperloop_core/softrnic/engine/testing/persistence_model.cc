@@ -28,7 +28,7 @@ void PersistenceModel::Apply(const Store& store, uint64_t mask, std::byte* line)
 }
 
 void PersistenceModel::Watch(std::span<const std::byte> region) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (reinterpret_cast<uintptr_t>(region.data()) % kLine != 0 || region.size() % kLine != 0)
     std::abort();  // a test's mistake
   Region& added = regions_[region.data()];
@@ -37,7 +37,7 @@ void PersistenceModel::Watch(std::span<const std::byte> region) {
 }
 
 void PersistenceModel::Unwatch(std::span<const std::byte> region) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = regions_.find(region.data());
   if (it == regions_.end()) return;
   for (auto& [qpn, lines] : lines_of_)
@@ -66,7 +66,7 @@ const PersistenceModel::Region& PersistenceModel::At(const std::byte* base) cons
 }
 
 void PersistenceModel::Arrived(uint32_t qpn, const std::byte* at, size_t size) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Region* const region = Find(at, size);
   if (region == nullptr) return;
   auto offset = static_cast<uint64_t>(at - region->visible.data());
@@ -104,7 +104,7 @@ void PersistenceModel::FlushLine(Region& region, uint64_t line, uint32_t qpn) {
 }
 
 void PersistenceModel::Flushed(uint32_t qpn) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ignore_all_ || ignored_.count(qpn) != 0) return;
   const auto it = lines_of_.find(qpn);
   if (it == lines_of_.end()) return;
@@ -113,7 +113,7 @@ void PersistenceModel::Flushed(uint32_t qpn) {
 }
 
 void PersistenceModel::Gone(uint32_t qpn) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = lines_of_.find(qpn);
   if (it == lines_of_.end()) return;
   for (const auto& [region, line] : it->second) {
@@ -126,7 +126,7 @@ void PersistenceModel::Gone(uint32_t qpn) {
 }
 
 void PersistenceModel::Persist(const void* data, size_t size) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto* at = static_cast<const std::byte*>(data);
   Region* const region = Find(at, size);
   if (region == nullptr) return;
@@ -145,7 +145,7 @@ void PersistenceModel::Persist(const void* data, size_t size) {
 }
 
 std::vector<std::byte> PersistenceModel::Durable(const std::byte* base) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return At(base).durable;
 }
 
@@ -166,7 +166,7 @@ std::vector<PersistenceModel::Store> PersistenceModel::Undecided(const Region& r
 
 std::vector<std::byte> PersistenceModel::PowerFailure(const std::byte* base,
                                                       std::mt19937_64& random) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Region& region = At(base);
   std::vector<std::byte> left = region.durable;
   for (uint64_t line = 0; line < left.size() / kLine; ++line) {
@@ -183,17 +183,17 @@ std::vector<std::byte> PersistenceModel::PowerFailure(const std::byte* base,
 }
 
 void PersistenceModel::IgnoreReadsOf(uint32_t qpn) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ignored_.insert(qpn);
 }
 
 void PersistenceModel::IgnoreAllReads(bool ignore) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ignore_all_ = ignore;
 }
 
 size_t PersistenceModel::UnflushedLines(const std::byte* base) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Region& region = At(base);
   size_t count = 0;
   for (uint64_t line = 0; line < region.durable.size() / kLine; ++line)

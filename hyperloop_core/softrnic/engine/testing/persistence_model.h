@@ -18,12 +18,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <random>
 #include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::softrnic {
 
@@ -76,19 +77,20 @@ class PersistenceModel {
   static LineBytes LineOf(std::span<const std::byte> bytes, uint64_t line);
   static void Apply(const Store& store, uint64_t mask, std::byte* line);
   // The region that overlaps [at, at + size). Null: none. `at` and `size` are cut to it.
-  Region* Find(const std::byte*& at, size_t& size);
-  const Region& At(const std::byte* base) const;
+  Region* Find(const std::byte*& at, size_t& size) HL_REQUIRES(mutex_);
+  const Region& At(const std::byte* base) const HL_REQUIRES(mutex_);
   static void FlushLine(Region& region, uint64_t line, uint32_t qpn);
   // The stores that line `line` may still lose. Stores of a CPU, which no queue pair made, come
   // last.
   static std::vector<Store> Undecided(const Region& region, uint64_t line);
 
-  mutable std::mutex mutex_;  // guards all below
-  std::map<const std::byte*, Region> regions_;
+  mutable Mutex mutex_;
+  std::map<const std::byte*, Region> regions_ HL_GUARDED_BY(mutex_);
   // Lines with a pending store of a queue pair.
-  std::unordered_map<uint32_t, std::set<std::pair<Region*, uint64_t>>> lines_of_;
-  std::set<uint32_t> ignored_;
-  bool ignore_all_ = false;
+  std::unordered_map<uint32_t, std::set<std::pair<Region*, uint64_t>>> lines_of_
+      HL_GUARDED_BY(mutex_);
+  std::set<uint32_t> ignored_ HL_GUARDED_BY(mutex_);
+  bool ignore_all_ HL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace hyperloop::softrnic

@@ -19,12 +19,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 
 namespace hyperloop::identity {
@@ -131,17 +131,18 @@ class KeyRing {
  private:
   struct Seen;
   explicit KeyRing(std::string dir);
-  Status ReadIdentity(int folder);
-  Status ReadTrusted(int folder);
+  Status ReadIdentity(int folder) HL_REQUIRES(refresh_mutex_);
+  Status ReadTrusted(int folder) HL_REQUIRES(refresh_mutex_);
 
   const std::string dir_;
   std::string name_;
-  std::mutex refresh_mutex_;  // one reads the files at a time; guards the next two
-  std::unique_ptr<Seen> identity_seen_, trusted_seen_;
-  mutable std::mutex mutex_;  // guards what follows
-  KeyPair key_pair_;
-  std::vector<TrustedPeer> trusted_;
-  uint64_t generation_ = 0;
+  Mutex refresh_mutex_;  // one reads the files at a time
+  std::unique_ptr<Seen> identity_seen_ HL_GUARDED_BY(refresh_mutex_);
+  std::unique_ptr<Seen> trusted_seen_ HL_GUARDED_BY(refresh_mutex_);
+  mutable Mutex mutex_;
+  KeyPair key_pair_ HL_GUARDED_BY(mutex_);
+  std::vector<TrustedPeer> trusted_ HL_GUARDED_BY(mutex_);
+  uint64_t generation_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 // Makes `dir` (mode 0700) if it does not exist, a new key pair in it under `name`, and an empty
