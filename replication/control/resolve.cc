@@ -4,14 +4,13 @@
 #include <signal.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
@@ -23,12 +22,12 @@ using Addresses = std::vector<SocketAddress>;
 class Known {
  public:
   void Note(const std::string& host, const Addresses& addresses) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     hosts_[host] = addresses;
   }
   // Empty if nothing is known. The look-up may have been for another port.
   Addresses Find(const Endpoint& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = hosts_.find(endpoint.host);
     if (found == hosts_.end()) return {};
     Addresses addresses = found->second;
@@ -41,8 +40,8 @@ class Known {
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, Addresses> hosts_;
+  Mutex mutex_;
+  std::map<std::string, Addresses> hosts_ HL_GUARDED_BY(mutex_);
 };
 
 // Never destroyed, because look-ups may outlive main.
@@ -52,10 +51,10 @@ Known& TheKnown() {
 }
 
 struct Lookup {
-  std::mutex mutex;
-  std::condition_variable ended;
-  bool done = false;
-  Result<Addresses> found = Addresses();
+  Mutex mutex;
+  ConditionVariable ended;
+  bool done HL_GUARDED_BY(mutex) = false;
+  Result<Addresses> found HL_GUARDED_BY(mutex) = Addresses();
 };
 
 std::atomic<int> g_lookups{0};
@@ -64,7 +63,7 @@ void RunLookup(const Endpoint& endpoint, Lookup& lookup) {
   Result<Addresses> found = Resolve(endpoint, 0);
   if (found.ok()) TheKnown().Note(endpoint.host, *found);
   g_lookups.fetch_sub(1);
-  const std::lock_guard lock(lookup.mutex);
+  const MutexLock lock(lookup.mutex);
   lookup.found = std::move(found);
   lookup.done = true;
   lookup.ended.notify_all();
@@ -92,8 +91,9 @@ std::shared_ptr<Lookup> StartLookup(const Endpoint& endpoint) {
 }
 
 Result<Addresses> Await(Lookup& lookup, const Endpoint& endpoint, Deadline until) {
-  std::unique_lock lock(lookup.mutex);
-  if (lookup.ended.wait_until(lock, until, [&] { return lookup.done; })) return lookup.found;
+  MutexLock lock(lookup.mutex);
+  const auto done = [&]() HL_REQUIRES(lookup.mutex) { return lookup.done; };
+  if (lookup.ended.wait_until(lookup.mutex, until, done)) return lookup.found;
   return TimedOut(Text("the resolver did not say in time which address host \"", endpoint.host,
                        "\" of ", endpoint.ToString(), " has"));
 }

@@ -45,6 +45,7 @@ Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
                                                            std::chrono::nanoseconds timeout,
                                                            std::chrono::nanoseconds silence) {
   std::unique_ptr<RemoteAccess> access(new RemoteAccess(device, timeout));
+  const MutexLock lock(access->mutex_);
   HL_ASSIGN_OR_RETURN(access->pd_, device.AllocatePd());
   HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(size_t{kReads} * kPiece));
   HL_ASSIGN_OR_RETURN(access->mr_,
@@ -120,8 +121,8 @@ Status RemoteAccess::StartWrite(const RemoteMemory& memory, uint64_t offset,
     return InvalidArgument(Text("write of ", in.size(), " B: at most ", kMaxStarted,
                                 " B are written without waiting"));
   }
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return Busy("another call is under way");
+  if (!mutex_.try_lock()) return Busy("another call is under way");
+  const MutexLock lock(mutex_, std::adopt_lock);
   if (broken_.ok() && started_) {
     const Result<bool> completed = Completed();
     if (completed.ok() && !*completed) return Busy("the write before is under way");
@@ -136,13 +137,13 @@ Status RemoteAccess::StartWrite(const RemoteMemory& memory, uint64_t offset,
 }
 
 bool RemoteAccess::broken() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !broken_.ok();
 }
 
 Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
   HL_RETURN_IF_ERROR(CheckInside("read", memory, offset, out.size()));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(FinishStarted());
   const size_t pieces = (out.size() + kPiece - 1) / kPiece;
   const auto piece = [out](size_t i) {
@@ -165,7 +166,7 @@ Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span
 Status RemoteAccess::Write(const RemoteMemory& memory, uint64_t offset,
                            std::span<const std::byte> in) {
   HL_RETURN_IF_ERROR(CheckInside("write", memory, offset, in.size()));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(FinishStarted());
   while (!in.empty()) {
     if (!broken_.ok()) return broken_;

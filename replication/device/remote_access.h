@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 
@@ -57,26 +57,26 @@ class RemoteAccess {
 
   RemoteAccess(rnic::Device& device, std::chrono::nanoseconds timeout)
       : device_(device), timeout_(timeout) {}
-  Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
-                  uint32_t length);
+  Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length)
+      HL_REQUIRES(mutex_);
   // `slot`: which part of the bounce buffer is read or written.
   Status Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length,
-              uint32_t slot = 0);
+              uint32_t slot = 0) HL_REQUIRES(mutex_);
   // True: the posted request is done.
-  Result<bool> Completed();
-  Status WaitCompletion();
-  Status FinishStarted();
+  Result<bool> Completed() HL_REQUIRES(mutex_);
+  Status WaitCompletion() HL_REQUIRES(mutex_);
+  Status FinishStarted() HL_REQUIRES(mutex_);
 
   rnic::Device& device_;
   const std::chrono::nanoseconds timeout_;
-  std::mutex mutex_;  // guards everything below
-  Status broken_;
-  bool started_ = false;  // a StartWrite is under way
-  std::unique_ptr<rnic::ProtectionDomain> pd_;
-  std::unique_ptr<rnic::Buffer> bounce_;
-  std::unique_ptr<rnic::MemoryRegion> mr_;
-  std::unique_ptr<rnic::CompletionQueue> cq_;
-  std::unique_ptr<rnic::QueuePair> qp_;
+  Mutex mutex_;  // one call at a time
+  Status broken_ HL_GUARDED_BY(mutex_);
+  bool started_ HL_GUARDED_BY(mutex_) = false;  // a StartWrite is under way
+  std::unique_ptr<rnic::ProtectionDomain> pd_ HL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<rnic::Buffer> bounce_ HL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<rnic::MemoryRegion> mr_ HL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<rnic::CompletionQueue> cq_ HL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<rnic::QueuePair> qp_;  // also the connection through qp()
 };
 
 }  // namespace hyperloop

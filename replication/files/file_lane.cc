@@ -81,6 +81,7 @@ Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journa
     options.idle = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
   std::unique_ptr<FileLane> lane(
       new FileLane(std::move(journal), region, info, std::move(options)));
+  const MutexLock lock(lane->mutex_);
   HL_RETURN_IF_ERROR(lane->LoadLocked());
   const RegionGeometry& geometry = info.geometry;
   LaneCounters& counters = lane->counters_;
@@ -123,7 +124,7 @@ bool FileLane::IsGrowingManifest(const TableFile& file) {
 }
 
 Status FileLane::Recover(std::chrono::nanoseconds patience) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (journal_->status().ok()) return {};  // another call was faster
   HL_RETURN_IF_ERROR(journal_->Recover(patience));
   return LoadLocked();
@@ -160,20 +161,20 @@ bool FileLane::IsReservedLocked(uint32_t slot) const {
 }
 
 Result<FileId> FileLane::Lookup(std::string_view name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindNameLocked(name));
   return MakeFileId(slot, table_.slots[slot].file.created_seq);
 }
 
 Result<std::vector<FileInfo>> FileLane::Files() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->status());
   return table_.List();
 }
 
 Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> out) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   const TableFile& info = table_.slots[slot].file;
@@ -189,7 +190,7 @@ Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> ou
 
 Result<WholeFile> FileLane::Describe(FileId file) {
   constexpr uint64_t kPiece = 128u << 10;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
   WholeFile whole{FileAt(slot).name, FileAt(slot).size, 0};
@@ -225,7 +226,7 @@ Result<WholeFile> FileLane::Describe(FileId file) {
 }
 
 Binding FileLane::binding() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return binding_;
 }
 
@@ -327,8 +328,7 @@ std::string FileLane::WaitingLocked(const std::string& name) const {
          " files. Space comes from logs that are deleted or leave the region";
 }
 
-bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::string& name,
-                         const std::function<bool()>& ready) {
+bool FileLane::WaitSpace(const std::string& name, const std::function<bool()>& ready) {
   if (ready()) return true;
   ++data_waits_;
   const auto begun = options_.now();
@@ -338,10 +338,11 @@ bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::string& 
     const bool says = !said && options_.now() - begun >= options_.space_timeout / 10;
     const std::string text = says ? WaitingLocked(name) : std::string();
     said = said || says;
-    lock.unlock();
-    if (says) options_.say(text);
-    options_.idle();
-    lock.lock();
+    {
+      const MutexUnlock meanwhile(mutex_);
+      if (says) options_.say(text);
+      options_.idle();
+    }
     if (ready()) return true;
   }
   return false;
@@ -445,7 +446,7 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
 Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64_t end) {
   AppendTicket ticket;
   ticket.begun_ns = BeginTiming(counters_.appends);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindGrowingLocked(file));
   uint64_t extents = NewExtentsLocked(slot, data.size());
   if (extents != 0) {
@@ -453,7 +454,7 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
     // While this call waits, others may remove the file, append to it or let it leave the region.
     const std::string name = FileAt(slot).name;
-    const bool room = WaitSpace(lock, name, [&] {
+    const bool room = WaitSpace(name, [&]() HL_REQUIRES(mutex_) {
       const Result<uint32_t> found = FindGrowingLocked(file);
       if (!found.ok()) return true;
       slot = *found;
@@ -485,7 +486,7 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
 }
 
 Status FileLane::Await(AppendTicket ticket) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->WaitDurable(ticket.record));
   EndTiming(ticket.begun_ns);
   return {};
@@ -493,7 +494,7 @@ Status FileLane::Await(AppendTicket ticket) {
 
 Status FileLane::Sync() {
   const uint64_t begun_ns = BeginTiming(counters_.syncs);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(journal_->WaitDurable(journal_->last_seq()));
   LaneCounters::Add(counters_.syncs, 1);
   EndTiming(begun_ns);
@@ -535,28 +536,28 @@ void FileLane::CountAllLocked() {
 // --- the journal, under the mutex
 
 Status FileLane::Drain() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return journal_->Drain();
 }
 Status FileLane::Checkpoint() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return journal_->Checkpoint();
 }
 Result<std::optional<uint64_t>> FileLane::Tick() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return std::optional<uint64_t>();
+  if (!mutex_.try_lock()) return std::optional<uint64_t>();
+  const MutexLock lock(mutex_, std::adopt_lock);
   const Status ticked = journal_->Tick();
   CountAllLocked();
   HL_RETURN_IF_ERROR(ticked);
   return std::optional<uint64_t>(journal_->last_seq());
 }
 Status FileLane::status() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return journal_->status();
 }
 
 Store::Statistics FileLane::statistics() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const RegionGeometry& g = info_.geometry;
   Store::Statistics s;
   s.epoch = journal_->epoch();

@@ -36,7 +36,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,6 +44,7 @@
 
 #include "files/file_table.h"
 #include "files/lane_counters.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
@@ -130,7 +130,7 @@ class FileLane {
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
            FileLaneOptions options);
   // Reads table and binding from the region.
-  Status LoadLocked();
+  Status LoadLocked() HL_REQUIRES(mutex_);
   // The clock in nanoseconds if the next thing that `count` counts is to be timed; else 0.
   uint64_t BeginTiming(const LaneCounters::Number& count) const;
   void EndTiming(uint64_t begun_ns);
@@ -141,72 +141,76 @@ class FileLane {
   };
   class NamespaceChange;
 
-  // All of these need mutex_ held.
   // Stores what an append changes, or everything, in counters_.
-  void CountAppendLocked(uint64_t bytes);
-  void CountAllLocked();
+  void CountAppendLocked(uint64_t bytes) HL_REQUIRES(mutex_);
+  void CountAllLocked() HL_REQUIRES(mutex_);
   // The slot of a file. kNotFound: there is no such file.
-  Result<uint32_t> FindLocked(FileId file) const;
+  Result<uint32_t> FindLocked(FileId file) const HL_REQUIRES(mutex_);
   // The same of a file that takes bytes. kInvalidArgument: it is of the bulk lane.
-  Result<uint32_t> FindGrowingLocked(FileId file) const;
-  Result<uint32_t> FindNameLocked(std::string_view name) const;
-  bool IsReservedLocked(uint32_t slot) const;
+  Result<uint32_t> FindGrowingLocked(FileId file) const HL_REQUIRES(mutex_);
+  Result<uint32_t> FindNameLocked(std::string_view name) const HL_REQUIRES(mutex_);
+  bool IsReservedLocked(uint32_t slot) const HL_REQUIRES(mutex_);
   // Returns a slot that `name` may take, or kNoSlot. `freed`: the slot that the same record frees,
   // or kNoSlot.
-  uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const;
+  uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const HL_REQUIRES(mutex_);
   // How many extents must stay free when `data` is appended to the file in `slot`.
-  uint64_t MustLeaveLocked(uint32_t slot, std::string_view data) const;
+  uint64_t MustLeaveLocked(uint32_t slot, std::string_view data) const HL_REQUIRES(mutex_);
   // The same for ordinary records of logs.
-  uint64_t LogsMustLeaveLocked() const;
+  uint64_t LogsMustLeaveLocked() const HL_REQUIRES(mutex_);
   // Whether such an append may take `count` more extents.
-  bool HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const;
+  bool HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const
+      HL_REQUIRES(mutex_);
   // How many slots must stay free when `name` is given one.
-  uint32_t SlotsMustLeaveLocked(std::string_view name) const;
+  uint32_t SlotsMustLeaveLocked(std::string_view name) const HL_REQUIRES(mutex_);
   // Notes a rename. One to CURRENT shows that an opening of the database is almost over.
-  void NoteRenamedLocked(std::string_view to);
+  void NoteRenamedLocked(std::string_view to) HL_REQUIRES(mutex_);
   // Notes that `name` is given a slot.
-  void NoteMadeLocked(std::string_view name) { made_at_open_ += IsReservedClass(name) ? 0 : 1; }
+  void NoteMadeLocked(std::string_view name) HL_REQUIRES(mutex_) {
+    made_at_open_ += IsReservedClass(name) ? 0 : 1;
+  }
   // kNoSpace: `count` extents are more than a file of this class can ever have.
-  Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
-  Status NoExtentsLocked(std::string_view name, uint64_t count) const;
-  Status WrongEndLocked(uint32_t slot, uint64_t end);
-  Status NoSlotsLocked(std::string_view name) const;
-  uint64_t NewExtentsLocked(uint32_t slot, uint64_t bytes) const;
-  void TakeExtentsLocked(uint32_t slot, uint64_t count);
-  void GiveExtentsLocked(uint32_t slot, uint64_t keep);
-  Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data);
+  Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const
+      HL_REQUIRES(mutex_);
+  Status NoExtentsLocked(std::string_view name, uint64_t count) const HL_REQUIRES(mutex_);
+  Status WrongEndLocked(uint32_t slot, uint64_t end) HL_REQUIRES(mutex_);
+  Status NoSlotsLocked(std::string_view name) const HL_REQUIRES(mutex_);
+  uint64_t NewExtentsLocked(uint32_t slot, uint64_t bytes) const HL_REQUIRES(mutex_);
+  void TakeExtentsLocked(uint32_t slot, uint64_t count) HL_REQUIRES(mutex_);
+  void GiveExtentsLocked(uint32_t slot, uint64_t keep) HL_REQUIRES(mutex_);
+  Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data) HL_REQUIRES(mutex_);
   // Returns the new map entry of the last extent that a file cut to `size` keeps; nothing if that
   // entry does not change.
-  Result<std::optional<MapEntry>> CutExtentLocked(uint32_t slot, uint64_t size);
+  Result<std::optional<MapEntry>> CutExtentLocked(uint32_t slot, uint64_t size) HL_REQUIRES(mutex_);
   // The most bytes that one append record takes.
-  uint64_t MaxChunk() const;
+  uint64_t MaxChunk() const HL_REQUIRES(mutex_);
   // Waits until ready() is true, with the mutex released in between. False: space_timeout is over.
   // `name`: of the file that needs it, for the log.
-  bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::string& name,
-                 const std::function<bool()>& ready);
-  std::string WaitingLocked(const std::string& name) const;
-  Status CommitLocked(NamespaceChange* change);
+  bool WaitSpace(const std::string& name, const std::function<bool()>& ready) HL_REQUIRES(mutex_);
+  std::string WaitingLocked(const std::string& name) const HL_REQUIRES(mutex_);
+  Status CommitLocked(NamespaceChange* change) HL_REQUIRES(mutex_);
   static bool IsGrowingManifest(const TableFile& file);
-  TableFile& FileAt(uint32_t slot) { return table_.slots[slot].file; }
+  TableFile& FileAt(uint32_t slot) HL_REQUIRES(mutex_) { return table_.slots[slot].file; }
 
-  std::mutex mutex_;
-  const std::unique_ptr<Journal> journal_;
+  Mutex mutex_;
+  const std::unique_ptr<Journal> journal_ HL_PT_GUARDED_BY(mutex_);
   const std::span<std::byte> region_;
   const RegionInfo info_;
   const FileLaneOptions options_;
-  FileTable table_;
-  Binding binding_;
+  FileTable table_ HL_GUARDED_BY(mutex_);
+  Binding binding_ HL_GUARDED_BY(mutex_);
   LaneCounters counters_;
-  std::map<std::string, uint32_t, std::less<>> by_name_;
-  uint32_t used_slots_ = 0;
-  uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
-  uint32_t next_extent_ = 0;  // where the search for a free extent begins
-  uint32_t next_slot_ = 0;    // where the search for a free slot begins
-  uint64_t data_waits_ = 0;   // how often WaitSpace waited
-  uint32_t manifests_ = 0;    // number of files named MANIFEST-* that hold extents or may take some
+  std::map<std::string, uint32_t, std::less<>> by_name_ HL_GUARDED_BY(mutex_);
+  uint32_t used_slots_ HL_GUARDED_BY(mutex_) = 0;
+  uint32_t used_extents_ HL_GUARDED_BY(mutex_) = 0;
+  uint32_t used_reserved_extents_ HL_GUARDED_BY(mutex_) = 0;
+  uint32_t next_extent_ HL_GUARDED_BY(mutex_) = 0;  // where the search for a free extent begins
+  uint32_t next_slot_ HL_GUARDED_BY(mutex_) = 0;    // where the search for a free slot begins
+  uint64_t data_waits_ HL_GUARDED_BY(mutex_) = 0;   // how often WaitSpace waited
+  // Number of files named MANIFEST-* that hold extents or may take some.
+  uint32_t manifests_ HL_GUARDED_BY(mutex_) = 0;
   // How many files outside the reserved class were given a slot since Load. A rename to CURRENT
   // raises it to what an opening makes before that.
-  uint32_t made_at_open_ = 0;
+  uint32_t made_at_open_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hyperloop

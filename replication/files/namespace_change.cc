@@ -32,6 +32,7 @@ void FileLane::NamespaceChange::SetEntryAndFree(uint32_t slot, const TableFile& 
 
 void FileLane::NamespaceChange::SetSize(uint32_t slot, uint64_t size,
                                         std::optional<MapEntry> tail) {
+  lane_->mutex_.known_held();
   sized_slot_ = slot;
   new_size_ = MakeTableSize(lane_->info_, size);
   new_tail_ = tail;
@@ -47,6 +48,7 @@ void FileLane::NamespaceChange::SetBinding(const Binding& binding) {
 }
 
 std::vector<FileLane::MapChange> FileLane::NamespaceChange::MapChanges() const {
+  lane_->mutex_.known_held();
   std::vector<MapChange> changes;
   for (const Shrink& shrink : shrinks_) {
     const auto& extents = lane_->table_.slots[shrink.slot].extents;
@@ -65,6 +67,7 @@ std::vector<FileLane::MapChange> FileLane::NamespaceChange::MapChanges() const {
 // the last, and the pieces point into it.
 void FileLane::NamespaceChange::AddMapPieces(std::span<const MapChange> changes,
                                              std::vector<MapEntry>* storage) {
+  lane_->mutex_.known_held();
   if (changes.empty()) return;
   const uint32_t first = changes.front().extent;
   const auto& map = lane_->table_.map;
@@ -84,6 +87,7 @@ void FileLane::NamespaceChange::AddMapPieces(std::span<const MapChange> changes,
 }
 
 Result<uint64_t> FileLane::NamespaceChange::Commit() {
+  lane_->mutex_.known_held();
   const RegionGeometry& g = lane_->info_.geometry;
   std::vector<MapEntry> map_storage;
   for (const Entry& entry : entries_)
@@ -100,6 +104,7 @@ Result<uint64_t> FileLane::NamespaceChange::Commit() {
 }
 
 void FileLane::NamespaceChange::Apply() {
+  lane_->mutex_.known_held();
   auto& slots = lane_->table_.slots;
   for (const Shrink& shrink : shrinks_) lane_->GiveExtentsLocked(shrink.slot, shrink.keep);
   // All old names go first, because the new name of one slot may be the old name of another.
@@ -139,15 +144,15 @@ Status FileLane::CommitLocked(NamespaceChange* change) {
 
 Result<FileId> FileLane::Create(std::string_view name) {
   HL_RETURN_IF_ERROR(CheckFileName(name));
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   uint32_t replaced = kNoSlot, slot = kNoSlot;
-  const auto ready = [&] {
+  const auto ready = [&]() HL_REQUIRES(mutex_) {
     const auto found = FindNameLocked(name);
     replaced = found.ok() ? *found : kNoSlot;
     slot = FreeSlotLocked(name, replaced);
     return slot != kNoSlot;
   };
-  if (!WaitSpace(lock, std::string(name), ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(std::string(name), ready)) return NoSlotsLocked(name);
   const TableFile file{std::string(name), static_cast<uint8_t>(Lane::kLog), 0,
                        journal_->last_seq() + 1};
   NamespaceChange change(this);
@@ -163,15 +168,15 @@ Status FileLane::ListFile(const WholeFile& whole) {
   HL_RETURN_IF_ERROR(CheckFileName(name));
   if (whole.checksum == 0)
     return InvalidArgument("\"" + name + "\" is to be listed without a checksum");
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   uint32_t present = kNoSlot, slot = kNoSlot;
-  const auto ready = [&] {
+  const auto ready = [&]() HL_REQUIRES(mutex_) {
     const auto found = FindNameLocked(name);
     present = found.ok() ? *found : kNoSlot;
     if (present == kNoSlot) slot = FreeSlotLocked(name, kNoSlot);
     return present != kNoSlot || slot != kNoSlot;
   };
-  if (!WaitSpace(lock, name, ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(name, ready)) return NoSlotsLocked(name);
   TableFile file{name, static_cast<uint8_t>(Lane::kBulk), whole.size, journal_->last_seq() + 1,
                  whole.checksum};
   if (present == kNoSlot) {
@@ -194,7 +199,7 @@ Status FileLane::ListFile(const WholeFile& whole) {
 Status FileLane::Retire(FileId file, const WholeFile& whole) {
   if (whole.checksum == 0)
     return InvalidArgument("\"" + whole.name + "\" is to be listed without a checksum");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   TableFile listed = FileAt(slot);
   if (listed.name != whole.name || listed.size != whole.size) {
@@ -216,7 +221,7 @@ Status FileLane::Retire(FileId file, const WholeFile& whole) {
 }
 
 Status FileLane::Truncate(FileId file, uint64_t size) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   if (size == FileAt(slot).size) return {};
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -258,7 +263,7 @@ Result<std::optional<MapEntry>> FileLane::CutExtentLocked(uint32_t slot, uint64_
 
 Status FileLane::Rename(std::string_view from, std::string_view to) {
   HL_RETURN_IF_ERROR(CheckFileName(to));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindNameLocked(from));
   if (from == to) return {};
   NamespaceChange change(this);
@@ -272,7 +277,7 @@ Status FileLane::Rename(std::string_view from, std::string_view to) {
 }
 
 Status FileLane::Remove(std::string_view name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindNameLocked(name));
   NamespaceChange change(this);
   change.Free(slot);
@@ -280,7 +285,7 @@ Status FileLane::Remove(std::string_view name) {
 }
 
 Status FileLane::Bind(const Binding& binding) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   NamespaceChange change(this);
   change.SetBinding(binding);
   return CommitLocked(&change);

@@ -8,10 +8,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop {
 namespace {
@@ -29,7 +30,7 @@ class FileWriter : public MediaWriter {
   MediaKind kind() const override { return {rnic::Media::kFile, emulated_}; }
   // One call at a time, because the kernel tells only one of two that wait for the same failure.
   Status Persist(const void* data, size_t size) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (error_ != 0) return FailedLocked();
     constexpr uintptr_t kMultiple = 4096;  // msync takes whole pages
     const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kMultiple - 1);
@@ -40,12 +41,12 @@ class FileWriter : public MediaWriter {
     return FailedLocked();
   }
   Status state() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return error_ == 0 ? Status() : FailedLocked();
   }
 
  private:
-  Status FailedLocked() const {
+  Status FailedLocked() const HL_REQUIRES(mutex_) {
     return Unavailable(
         FromErrno(error_, "the disk failed to write pool " + pool_).message() +
         ". When it is in order, start the process that serves the pool again, or open the database "
@@ -55,8 +56,8 @@ class FileWriter : public MediaWriter {
 
   const bool emulated_;
   const std::string pool_;
-  mutable std::mutex mutex_;
-  int error_ = 0;  // of the msync that failed; guarded by mutex_
+  mutable Mutex mutex_;
+  int error_ HL_GUARDED_BY(mutex_) = 0;  // of the msync that failed
 };
 
 class PmemWriter : public MediaWriter {

@@ -14,11 +14,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "layout/region_layout.h"
 #include "pool/directory.h"
 #include "pool/pool_file.h"
@@ -129,23 +129,26 @@ class LivingPools {
  public:
   // Ok once forked children are seen to.
   static Status Watch() {
-    static const int error = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
-                                              [] {
-                                                for (Pool* pool : list()) pool->Disinherit();
-                                                list().clear();
-                                                mutex().unlock();
-                                              });
+    static const int error = ::pthread_atfork(BeforeFork, InParent, InChild);
     return error == 0 ? Status() : FromErrno(error, "pthread_atfork");
   }
   // No fork happens while it is held.
-  static std::mutex& mutex() {
-    static auto* const mutex = new std::mutex;  // also for forks while the process ends
+  static Mutex& mutex() {
+    static auto* const mutex = new Mutex;  // also for forks while the process ends
     return *mutex;
   }
-  // Guarded by mutex().
-  static std::vector<Pool*>& list() {
+  static std::vector<Pool*>& list() HL_REQUIRES(mutex()) {
     static auto* const list = new std::vector<Pool*>;
     return *list;
+  }
+
+ private:
+  static void BeforeFork() HL_ACQUIRE(mutex()) { mutex().lock(); }
+  static void InParent() HL_RELEASE(mutex()) { mutex().unlock(); }
+  static void InChild() HL_RELEASE(mutex()) {
+    for (Pool* pool : list()) pool->Disinherit();
+    list().clear();
+    mutex().unlock();
   }
 };
 
@@ -207,7 +210,7 @@ Status Pool::Lock(PoolLock lock) {
   while (true) {
     PoolHolder holder;
     {
-      const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+      const MutexLock no_fork(LivingPools::mutex());
       HL_ASSIGN_OR_RETURN(lock_, TryLockPoolFile(path_, lock, &holder));
       if (lock_) {
         LivingPools::list().push_back(this);
@@ -237,7 +240,7 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock, path));
   HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock, path));
   {
-    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+    const MutexLock no_fork(LivingPools::mutex());
     HL_ASSIGN_OR_RETURN(pool->mapping_, MapPoolFile(lock, path, private_copy));
     // A private copy has no descriptor, because its writes go nowhere and nobody else may be given
     // the file. A descriptor that is passed on never carries the lock, which would outlive this
@@ -262,7 +265,7 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
 
 Pool::~Pool() {
   if (owner_ == ::getpid()) {
-    const std::lock_guard<std::mutex> no_fork(LivingPools::mutex());
+    const MutexLock no_fork(LivingPools::mutex());
     std::erase(LivingPools::list(), this);
     if (!mapping_.empty()) pmem_unmap(mapping_.data(), mapping_.size());
     lock_ = UniqueFd();

@@ -47,14 +47,14 @@ AbsentWatch::AbsentWatch(control::Trust trust, const Options& options, std::shar
 AbsentWatch::~AbsentWatch() { End(); }
 
 void AbsentWatch::End() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ending_ = true;
   stop_.Set();
 }
 
 void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uint64_t region_size) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto now = Clock::now();
     for (const Absent& each : absent_) history_[each.replica.address].last = now;
     std::vector<Absent> absent;
@@ -92,7 +92,7 @@ void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uin
 
 std::vector<std::string> AbsentWatch::Ready() const {
   const auto now = Clock::now();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::string> addresses;
   for (const Absent& each : absent_)
     if (now < each.ready_until && !each.proposed) addresses.push_back(each.replica.address);
@@ -100,30 +100,30 @@ std::vector<std::string> AbsentWatch::Ready() const {
 }
 
 std::optional<Configuration::Replica> AbsentWatch::Newcomer() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (absent_.empty() || !absent_.back().proposed) return {};
   if (Clock::now() >= absent_.back().ready_until) return {};
   return absent_.back().replica;
 }
 
 std::optional<std::string> AbsentWatch::Leaver() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (Clock::now() >= leaver_until_) return {};
   return configuration_.absent.front().address;
 }
 
 std::vector<std::string> AbsentWatch::Silent() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return silent_;
 }
 
 std::vector<std::string> AbsentWatch::Suspected() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return suspected_;
 }
 
 void AbsentWatch::Failed(const std::string& address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Absent* const absent = FindLocked(address);
   if (absent == nullptr) return;
   absent->ready_until = {};
@@ -133,7 +133,7 @@ void AbsentWatch::Failed(const std::string& address) {
 }
 
 void AbsentWatch::Refuse(const std::string& address, const Status& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Absent* const absent = FindLocked(address);
   if (absent == nullptr || !absent->before.has_value()) return;
   History& history = history_[address];
@@ -180,7 +180,7 @@ std::chrono::milliseconds AbsentWatch::Work() {
   uint64_t generation = 0;
   const auto replica = Next(&generation);
   if (!replica.has_value()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return absent_.empty() ? round_interval_ : kInterval;
   }
   const Result<Answer> answer = Ask(replica->address);
@@ -203,7 +203,7 @@ bool AbsentWatch::Counts(const std::string& member, const control::HelloReplyT& 
   uint64_t epoch = 0;
   Uuid owner;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     group = FormatUuid(group_);
     epoch = configuration_.epoch;
     owner = configuration_.owner;
@@ -235,7 +235,7 @@ void AbsentWatch::AskMembers() {
   uint64_t generation = 0;
   Clock::time_point begun;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (Clock::now() < next_round_) return;
     begun = Clock::now();
     next_round_ = begun + round_interval_;
@@ -263,7 +263,7 @@ void AbsentWatch::AskMembers() {
   }
   proposals_ = std::move(proposals);
   MemberSilence::Judgement silence = JudgeSilence(configuration, unanswered, generation, begun);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ending_ || generation != generation_) return;
   const size_t members = configuration.replicas.size();
   NoteProposalLocked(ToldByMost(proposed, members));
@@ -323,7 +323,7 @@ Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members,
                                        std::vector<Answered>* answered) {
   std::vector<Configuration::Replica> replicas;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     replicas = configuration_.replicas;
   }
   std::vector<Result<Answer>> answers = AskAll(replicas);
@@ -341,7 +341,7 @@ Status AbsentWatch::CheckMembersAnswer(std::vector<control::Seat>* members,
 Status AbsentWatch::CheckHost(const Configuration::Replica& replica, const identity::Peer& peer,
                               const std::vector<control::Seat>& members) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Absent* const absent = FindLocked(replica.address);
     if (absent == nullptr || !absent->proposed) return {};
   }
@@ -355,7 +355,7 @@ Status AbsentWatch::TryWayTo(const Configuration::Replica& replica, uint64_t gen
                              const std::vector<Answered>& members) {
   Answered joiner{replica.address, {}};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Absent* const absent = FindLocked(replica.address);
     if (generation != generation_ || absent == nullptr || !absent->before.has_value())
       return Unavailable("no longer asked for");
@@ -389,7 +389,7 @@ Status AbsentWatch::TryWithin(const Answered& joiner, const std::vector<Answered
 }
 
 std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Absent* first = nullptr;
   for (const Absent& each : absent_)
     if (first == nullptr || each.next < first->next) first = &each;
@@ -400,7 +400,7 @@ std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {
 
 Status AbsentWatch::Judge(const Configuration::Replica& replica, uint64_t generation,
                           Result<control::HelloReplyT> hello) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Absent* const absent = FindLocked(replica.address);
   if (generation != generation_ || absent == nullptr) return Unavailable("no longer asked for");
   if (!hello.ok()) {
@@ -422,7 +422,7 @@ Status AbsentWatch::Judge(const Configuration::Replica& replica, uint64_t genera
 
 void AbsentWatch::Note(const Configuration::Replica& replica, uint64_t generation,
                        const Status& judged) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Absent* const absent = FindLocked(replica.address);
   if (generation != generation_ || absent == nullptr) return;
   const auto now = Clock::now();

@@ -10,7 +10,6 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "control/stop.h"
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "layout/region_layout.h"
 #include "membership/take_plan.h"
 #include "primary/member_silence.h"
@@ -114,9 +114,9 @@ class AbsentWatch {
   MemberSilence::Judgement JudgeSilence(const Configuration& configuration,
                                         const std::vector<std::string>& unanswered,
                                         uint64_t generation, Clock::time_point begun);
-  void NoteProposalLocked(const std::string& address);
+  void NoteProposalLocked(const std::string& address) HL_REQUIRES(mutex_);
   // The members say that this replica is to leave; empty: none. `answered`: all of them did.
-  void NoteLeaverLocked(const std::string& address, bool answered);
+  void NoteLeaverLocked(const std::string& address, bool answered) HL_REQUIRES(mutex_);
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
   struct Answer {
@@ -141,9 +141,9 @@ class AbsentWatch {
   Result<Answer> Ask(const std::string& address) const;
   // All of them at once.
   std::vector<Result<Answer>> AskAll(const std::vector<Configuration::Replica>& replicas) const;
-  Absent* FindLocked(const std::string& address);
+  Absent* FindLocked(const std::string& address) HL_REQUIRES(mutex_);
   // To be called when a ready_until, or leaver_until_, has changed.
-  void UpdateReadyLocked();
+  void UpdateReadyLocked() HL_REQUIRES(mutex_);
 
   const control::Trust trust_;
   const std::chrono::milliseconds round_interval_;
@@ -154,17 +154,19 @@ class AbsentWatch {
   std::atomic<bool> any_silent_{false}, ending_{false};
   control::Stop stop_;  // of all questions
 
-  mutable std::mutex mutex_;  // guards what follows
-  Configuration configuration_;
-  Uuid group_{};
-  uint64_t region_size_ = 0;
-  uint64_t generation_ = 0;           // of Set
-  std::vector<Absent> absent_;        // and the proposed one, last
-  Clock::time_point leaver_until_{};  // Leaver names the only absent replica until then
-  std::string leaver_refusal_;        // as it was logged last
-  std::vector<std::string> silent_, suspected_;
-  Clock::time_point next_round_{};          // when the members may be asked next
-  std::map<std::string, History> history_;  // by address
+  mutable Mutex mutex_;
+  Configuration configuration_ HL_GUARDED_BY(mutex_);
+  Uuid group_ HL_GUARDED_BY(mutex_){};
+  uint64_t region_size_ HL_GUARDED_BY(mutex_) = 0;
+  uint64_t generation_ HL_GUARDED_BY(mutex_) = 0;     // of Set
+  std::vector<Absent> absent_ HL_GUARDED_BY(mutex_);  // and the proposed one, last
+  // Leaver names the only absent replica until then.
+  Clock::time_point leaver_until_ HL_GUARDED_BY(mutex_){};
+  std::string leaver_refusal_ HL_GUARDED_BY(mutex_);  // as it was logged last
+  std::vector<std::string> silent_ HL_GUARDED_BY(mutex_);
+  std::vector<std::string> suspected_ HL_GUARDED_BY(mutex_);
+  Clock::time_point next_round_ HL_GUARDED_BY(mutex_){};  // when the members may be asked next
+  std::map<std::string, History> history_ HL_GUARDED_BY(mutex_);  // by address
 
   // Only the thread uses what follows. By member: how many proposals it had at the last round.
   std::map<std::string, uint64_t> proposals_;

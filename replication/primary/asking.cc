@@ -3,14 +3,13 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "common/group_error.h"
 #include "control/stop.h"
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop {
 namespace {
@@ -70,7 +69,7 @@ class Question {
     replica.SetStop(stops_[i].fd());
     Result<control::HelloReplyT> answer = replica.Hello(times_.most, owner_);
     replica.SetStop(-1);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (answer.ok()) {
       ++answered_;
       const auto& absent = answer->absent_replicas;
@@ -83,17 +82,17 @@ class Question {
 
   // Ends the question to those that use up their time.
   void Watch() {
-    std::unique_lock lock(mutex_);
-    const auto all = [this] { return ended_ == replicas_.size(); };
-    moved_.wait(lock, [&] { return all() || answered_ >= times_.enough; });
+    MutexLock lock(mutex_);
+    const auto all = [this]() HL_REQUIRES(mutex_) { return ended_ == replicas_.size(); };
+    moved_.wait(mutex_, [&]() HL_REQUIRES(mutex_) { return all() || answered_ >= times_.enough; });
     const auto enough = Clock::now();
     for (const bool silent : {times_.silent <= times_.others, times_.silent > times_.others}) {
       const auto until = enough + (silent ? times_.silent : times_.others);
-      if (moved_.wait_until(lock, until, all)) return;
+      if (moved_.wait_until(mutex_, until, all)) return;
       for (size_t i = 0; i < replicas_.size(); ++i)
         if (IsSilentLocked(*replicas_[i]) == silent) stops_[i].Set();
     }
-    moved_.wait(lock, all);
+    moved_.wait(mutex_, all);
   }
 
   // To be called once all calls have returned.
@@ -109,7 +108,7 @@ class Question {
   }
 
  private:
-  bool IsSilentLocked(const ReplicaHandle& replica) const {
+  bool IsSilentLocked(const ReplicaHandle& replica) const HL_REQUIRES(mutex_) {
     return replica.silent() || std::ranges::count(left_out_, replica.address()) != 0;
   }
 
@@ -117,12 +116,13 @@ class Question {
   const AnswerTimes times_;
   const Uuid* const owner_;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable moved_;
+  Mutex mutex_;  // guards what follows
+  ConditionVariable moved_;
   std::vector<std::optional<Result<control::HelloReplyT>>> answers_;
   std::vector<control::Stop> stops_;
-  std::vector<std::string> left_out_;  // as those that answered say
-  size_t answered_ = 0, ended_ = 0;
+  std::vector<std::string> left_out_ HL_GUARDED_BY(mutex_);  // as those that answered say
+  size_t answered_ HL_GUARDED_BY(mutex_) = 0;
+  size_t ended_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

@@ -49,11 +49,11 @@ BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options
   if (options_.mend_local == nullptr) return;
   mender_ = std::make_unique<LocalMender>(
       LocalMender::Uses{[this] {
-                          const std::lock_guard lock(mutex_);
+                          const MutexLock lock(mutex_);
                           return ListedLocked();
                         },
                         [this](const WholeFile& file) {
-                          const std::lock_guard lock(mutex_);
+                          const MutexLock lock(mutex_);
                           return IsListedLocked(file);
                         },
                         [this](const WholeFile& file) { return HoldersOf(file); }},
@@ -67,7 +67,7 @@ void BulkLane::Add(std::string name) {
   auto added = std::make_unique<Replica>();
   Replica* const replica = added.get();
   replica->name = std::move(name);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   replica->thread = std::make_unique<PeriodicThread>(
       Text("hl-bulk-", replicas_.size()), [this, replica] { return Work(*replica); },
       options_.avoid_cpu);
@@ -76,7 +76,7 @@ void BulkLane::Add(std::string name) {
 }
 
 size_t BulkLane::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return replicas_.size();
 }
 
@@ -88,13 +88,13 @@ BulkLane::~BulkLane() {
 }
 
 void BulkLane::WakeAll() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& replica : replicas_) replica->thread->Wake();
 }
 
 void BulkLane::SetTargets(std::vector<Target> targets, size_t of) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     of_ = of;
     if (++generation_ == 1) first_ = ListedLocked();
     for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -113,7 +113,7 @@ void BulkLane::SetTargets(std::vector<Target> targets, size_t of) {
 
 void BulkLane::Set(const std::vector<WholeFile>& files) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::map<std::string, WholeFile> listed;
     for (const WholeFile& file : files) listed[file.name] = file;
     if (listed == listed_) return;
@@ -127,7 +127,7 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
 
 void BulkLane::SetLeaving(const std::vector<WholeFile>& files) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::map<std::string, WholeFile> leaving;
     for (const WholeFile& file : files) leaving[file.name] = file;
     if (leaving == leaving_) return;
@@ -196,31 +196,30 @@ std::string BulkLane::WhyNotLocked(const Replica& replica,
 
 void BulkLane::Interrupt() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++interrupts_;
   }
   moved_.notify_all();
 }
 
 uint64_t BulkLane::interrupts() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return interrupts_;
 }
 
 Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
                        Holders holders) {
-  std::unique_lock lock(mutex_);
-  return AwaitLocked(lock, ListedLocked(), timeout, limit, holders, interrupts_);
+  MutexLock lock(mutex_);
+  return AwaitLocked(ListedLocked(), timeout, limit, holders, interrupts_);
 }
 
 Status BulkLane::AwaitLeaving(const WholeFile& file, std::chrono::nanoseconds timeout,
                               uint64_t interrupts) {
-  std::unique_lock lock(mutex_);
-  return AwaitLocked(lock, {file}, timeout, kNoLimit, Holders::kCaughtUp, interrupts);
+  MutexLock lock(mutex_);
+  return AwaitLocked({file}, timeout, kNoLimit, Holders::kCaughtUp, interrupts);
 }
 
-Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
-                             const std::vector<WholeFile>& files, std::chrono::nanoseconds timeout,
+Status BulkLane::AwaitLocked(const std::vector<WholeFile>& files, std::chrono::nanoseconds timeout,
                              std::chrono::nanoseconds limit, Holders holders, uint64_t interrupts) {
   const auto started = Clock::now();
   const bool limited = limit < std::chrono::hours(24);
@@ -262,7 +261,7 @@ Status BulkLane::AwaitLocked(std::unique_lock<std::mutex>& lock,
                                         lack.files, " files (", lack.bytes, " B)"));
       report = now + kReportInterval;
     }
-    moved_.wait_until(lock, std::min<Clock::time_point>(deadline, report));
+    moved_.wait_until(mutex_, std::min<Clock::time_point>(deadline, report));
   }
 }
 
@@ -280,7 +279,7 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   replica.local_fault = false;
   replica.progressed = true;
   const Status done = Do(replica, step);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (done.ok()) {
     if (step.action == Action::kConnect) {
       lock.unlock();
@@ -331,18 +330,19 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
 }
 
 BulkLane::Step BulkLane::NextStep(Replica& replica) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (replica.connect == nullptr)  // SetTargets wakes it
     return {Action::kNone, {}, 0, nullptr, false, options_.list_again};
   if (replica.generation != generation_ || replica.target == nullptr || !replica.known) {
     replica.generation = generation_;
     return {Action::kConnect, {}, 0, replica.connect, false, {}};
   }
-  std::erase_if(replica.refused, [&](const auto& each) {
+  std::erase_if(replica.refused, [&](const auto& each) HL_REQUIRES(mutex_) {
     const bool held = replica.held.contains(each.first);
     return IsListedLocked(each.first) ? held : !held && !replica.received.contains(each.first);
   });
-  std::erase_if(replica.reached, [&](const auto& each) { return !IsListedLocked(each.first); });
+  std::erase_if(replica.reached,
+                [&](const auto& each) HL_REQUIRES(mutex_) { return !IsListedLocked(each.first); });
   // A log that was archived is given its new name before the old one is dropped.
   if (const WholeFile* const file = RenamedLocked(replica); file != nullptr)
     return {Action::kName, *file, 0, nullptr, false, {}};
@@ -365,7 +365,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
 // A file that is being dropped is no longer held, even if it is listed again meanwhile.
 BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
   const auto now = Clock::now();
-  const auto to_drop = [&](const WholeFile& file) {
+  const auto to_drop = [&](const WholeFile& file) HL_REQUIRES(mutex_) {
     const auto refused = replica.refused.find(file);
     return !IsListedLocked(file) &&
            (refused == replica.refused.end() || now >= refused->second.again);
@@ -373,8 +373,9 @@ BulkLane::Step BulkLane::NextDropLocked(Replica& replica) const {
   const auto held = std::find_if(replica.held.begin(), replica.held.end(), to_drop);
   if (held != replica.held.end())
     return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr, false, {}};
-  const auto part = std::find_if(replica.received.begin(), replica.received.end(),
-                                 [&](const auto& each) { return to_drop(each.first); });
+  const auto part =
+      std::find_if(replica.received.begin(), replica.received.end(),
+                   [&](const auto& each) HL_REQUIRES(mutex_) { return to_drop(each.first); });
   if (part != replica.received.end())
     return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr, false, {}};
   return {};
@@ -440,7 +441,7 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
   HL_ASSIGN_OR_RETURN(replica.target, step.connect());
   replica.asked = Clock::now();
   HL_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, replica.target->List());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (replica.generation != generation_) return {};  // SetTargets was called meanwhile
   NoteLocked(replica, files);
   replica.known = true;
@@ -455,7 +456,7 @@ void BulkLane::ListAgain(Replica& replica) {
   if (!files.ok()) return;
   Lack before, now;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (replica.generation != generation_) return;
     before = LackOfLocked(replica, ListedLocked());
     NoteLocked(replica, *files);
@@ -480,15 +481,16 @@ void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files
 }
 
 bool BulkLane::FewCount(size_t of) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  const bool any_listed = !listed_.empty();
   const auto holding = std::ranges::count_if(
-      replicas_, [&](const auto& each) { return IsHolder(*each, !listed_.empty()); });
+      replicas_, [&](const auto& each) { return IsHolder(*each, any_listed); });
   return FewHold(static_cast<size_t>(holding), of);
 }
 
 std::vector<BulkLane::Standing> BulkLane::Standings() const {
   std::vector<Standing> standings;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::vector<WholeFile> listed = ListedLocked();
   for (const auto& each : replicas_) {
     const Lack lack = LackOfLocked(*each, listed);
@@ -513,7 +515,7 @@ bool BulkLane::IsFencedOffLocked() const {
 
 // Those that are left are more than half, so any majority has one that holds the files.
 void BulkLane::LeaveOutRefusersLocked(const std::vector<WholeFile>& files) {
-  const auto holds = [&](const auto& each) {
+  const auto holds = [&](const auto& each) HL_REQUIRES(mutex_) {
     return each->caught_up && LackOfLocked(*each, files).files == 0;
   };
   std::vector<const Replica*> holders;
@@ -577,7 +579,7 @@ Status BulkLane::Drop(Replica& replica, const Step& step) {
 
 void BulkLane::NotePace(Replica& replica, uint64_t moved, uint64_t asked, Clock::time_point began) {
   const bool slow = replica.pace.Note(moved, asked, options_.now() - began);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   replica.slow = slow || (replica.slow && replica.pace.slow());
   replica.rate = replica.pace.rate();
 }
@@ -589,7 +591,7 @@ Status BulkLane::Name(Replica& replica, const Step& step) {
   if (received > file.size)
     return Internal(Text("it has ", received, " B of ", file.name, ", which has ", file.size));
   NotePace(replica, 0, 0, began);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
     replica.held.insert(file);
@@ -626,7 +628,7 @@ void BulkLane::RefuseLocked(Replica& replica, const Step& step, const Status& wh
 size_t BulkLane::damaged() const { return mender_ == nullptr ? 0 : mender_->damaged(); }
 
 std::vector<BulkConnect> BulkLane::HoldersOf(const WholeFile& file) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<BulkConnect> holders;
   for (const auto& replica : replicas_) {
     if (replica->connect != nullptr && replica->known && replica->held.contains(file))
@@ -644,7 +646,7 @@ Result<std::span<const char>> BulkLane::ReadPiece(Replica& replica, const Step& 
     const Result<uint64_t> read = read_local_(file.name, step.offset + got, piece.subspan(got));
     const bool gone = read.ok() ? *read == 0 : read.status().code() == Code::kNotFound;
     if (gone) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!IsListedLocked(file)) return std::span<const char>(piece.first(got));
       return Corruption(Text("the local file ", file.name, ", which the group lists with ",
                              file.size, " B, ends at ", step.offset + got, ", or is gone"));
@@ -661,7 +663,7 @@ Status BulkLane::Check(Replica& replica, const WholeFile& file) {
   if (!sound.has_value()) return {};
   replica.local_fault = !sound->ok();
   HL_RETURN_IF_ERROR(*sound);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto refused = replica.refused.find(file);
   if (refused == replica.refused.end()) return {};
   refused->second.suspect = false;
@@ -684,7 +686,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     return Internal(Text("it has ", received, " B of ", file.name, " and takes no more"));
   const uint64_t moved = std::min<uint64_t>(received - step.offset, piece.size());
   NotePace(replica, moved, piece.size(), began);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (replica.generation != generation_ || !replica.known) return {};
   const auto [place, first] = replica.reached.try_emplace(file);
   uint64_t& reached = place->second;

@@ -29,12 +29,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -42,6 +40,7 @@
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/whole_file.h"
@@ -179,23 +178,26 @@ class BulkLane {
   std::chrono::milliseconds Work(Replica& replica);
   Step NextStep(Replica& replica);
   // The next of these that is to be dropped or sent; kNone: there is nothing to do before `pause`.
-  Step NextDropLocked(Replica& replica) const;
-  Step NextSendLocked(const Replica& replica) const;
+  Step NextDropLocked(Replica& replica) const HL_REQUIRES(mutex_);
+  Step NextSendLocked(const Replica& replica) const HL_REQUIRES(mutex_);
   // The file that is sent next; null: there is none now.
-  const WholeFile* NextFileLocked(const Replica& replica) const;
+  const WholeFile* NextFileLocked(const Replica& replica) const HL_REQUIRES(mutex_);
   // The first of `files` that the replica lacks and did not refuse; else the first that is to be
   // tried again; null: none.
   static const WholeFile* FirstLackingLocked(const Replica& replica,
                                              const std::map<std::string, WholeFile>& files);
   // Notes that the file of this step cannot be sent or dropped now.
-  void RefuseLocked(Replica& replica, const Step& step, const Status& why);
+  void RefuseLocked(Replica& replica, const Step& step, const Status& why) HL_REQUIRES(mutex_);
   // The refusal of one of these files, if there is one that the replica's disk causes; else of
   // another of them. Null: none is refused.
-  const Refusal* RefusalLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  const Refusal* RefusalLocked(const Replica& replica, const std::vector<WholeFile>& files) const
+      HL_REQUIRES(mutex_);
   // What the replica said if it can take no files, or not one of these; ok: it said no such thing.
-  Status TakesNoneLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  Status TakesNoneLocked(const Replica& replica, const std::vector<WholeFile>& files) const
+      HL_REQUIRES(mutex_);
   // Why the replica takes no bytes of these files, and the way out, for messages.
-  std::string WhyNotLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  std::string WhyNotLocked(const Replica& replica, const std::vector<WholeFile>& files) const
+      HL_REQUIRES(mutex_);
   Status Do(Replica& replica, const Step& step);
   Status Connect(Replica& replica, const Step& step);
   // Asks the replica what it holds, and notes it. If it does not answer, what is known of it stays,
@@ -223,40 +225,42 @@ class BulkLane {
     uint64_t files = 0;
     uint64_t bytes = 0;
   };
-  Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
-  void CompareLocked(Replica& replica);
+  Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const
+      HL_REQUIRES(mutex_);
+  void CompareLocked(Replica& replica) HL_REQUIRES(mutex_);
   // Why the replica is too slow to be waited for, beside these; ok: it is not.
-  Status TooSlowLocked(const Replica& replica, const std::vector<const Replica*>& holders) const;
+  Status TooSlowLocked(const Replica& replica, const std::vector<const Replica*>& holders) const
+      HL_REQUIRES(mutex_);
   // `files`: those that are waited for.
-  void LeaveOutRefusersLocked(const std::vector<WholeFile>& files);
+  void LeaveOutRefusersLocked(const std::vector<WholeFile>& files) HL_REQUIRES(mutex_);
   // Await, for these files.
-  Status AwaitLocked(std::unique_lock<std::mutex>& lock, const std::vector<WholeFile>& files,
-                     std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
-                     Holders holders, uint64_t interrupts);
+  Status AwaitLocked(const std::vector<WholeFile>& files, std::chrono::nanoseconds timeout,
+                     std::chrono::nanoseconds limit, Holders holders, uint64_t interrupts)
+      HL_REQUIRES(mutex_);
   // A listed archived log that the replica holds under its former name; null: none.
-  const WholeFile* RenamedLocked(const Replica& replica) const;
-  bool FewCountLocked(size_t of) const;
+  const WholeFile* RenamedLocked(const Replica& replica) const HL_REQUIRES(mutex_);
+  bool FewCountLocked(size_t of) const HL_REQUIRES(mutex_);
   // Whether at least half of the replicas say that another primary has them.
-  bool IsFencedOffLocked() const;
+  bool IsFencedOffLocked() const HL_REQUIRES(mutex_);
   // Whether it is listed or leaving, so that replicas are to hold it.
-  bool IsListedLocked(const WholeFile& file) const;
-  std::vector<WholeFile> ListedLocked() const;
-  void CountIfCaughtUpLocked(Replica& replica);
+  bool IsListedLocked(const WholeFile& file) const HL_REQUIRES(mutex_);
+  std::vector<WholeFile> ListedLocked() const HL_REQUIRES(mutex_);
+  void CountIfCaughtUpLocked(Replica& replica) HL_REQUIRES(mutex_);
   void WakeAll();
 
   const ReadLocal read_local_;
   const Options options_;
   const std::shared_ptr<Log> log_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable moved_;
-  std::map<std::string, WholeFile> listed_;
-  std::map<std::string, WholeFile> leaving_;
-  std::vector<WholeFile> first_;  // what was listed at the first SetTargets
-  uint64_t generation_ = 0;
-  size_t of_ = 0;  // how many replicas the group has
-  uint64_t interrupts_ = 0;
-  std::vector<std::unique_ptr<Replica>> replicas_;  // grows only
+  mutable Mutex mutex_;
+  ConditionVariable moved_;
+  std::map<std::string, WholeFile> listed_ HL_GUARDED_BY(mutex_);
+  std::map<std::string, WholeFile> leaving_ HL_GUARDED_BY(mutex_);
+  std::vector<WholeFile> first_ HL_GUARDED_BY(mutex_);  // what was listed at the first SetTargets
+  uint64_t generation_ HL_GUARDED_BY(mutex_) = 0;
+  size_t of_ HL_GUARDED_BY(mutex_) = 0;  // how many replicas the group has
+  uint64_t interrupts_ HL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<Replica>> replicas_ HL_GUARDED_BY(mutex_);  // grows only
 
   std::unique_ptr<LocalMender> mender_;  // null: nothing is mended; not called under mutex_
 };

@@ -30,20 +30,20 @@ std::vector<Heartbeat::Member> Heartbeat::MembersOf(std::vector<Target> targets)
 
 void Heartbeat::SetTargets(std::vector<Target> targets) {
   std::vector<Member> next = MembersOf(std::move(targets));
-  const std::lock_guard lock(members_mutex_);
+  const MutexLock lock(members_mutex_);
   members_.swap(next);
   lost_name_.clear();
   lost_.store(false, std::memory_order_relaxed);
 }
 
 std::string Heartbeat::lost_name() {
-  const std::lock_guard lock(members_mutex_);
+  const MutexLock lock(members_mutex_);
   return lost_name_;
 }
 
 Heartbeat::Clock::time_point Heartbeat::all_heard() {
   auto heard = Clock::now();
-  const std::lock_guard lock(members_mutex_);
+  const MutexLock lock(members_mutex_);
   for (const Member& each : members_)
     if (each.target.access != nullptr) heard = std::min(heard, each.heard);
   return heard;
@@ -51,7 +51,7 @@ Heartbeat::Clock::time_point Heartbeat::all_heard() {
 
 void Heartbeat::SetDamage(std::string_view text) {
   const OwnerDamage damage = EncodeOwnerDamage(text);
-  const std::lock_guard lock(members_mutex_);
+  const MutexLock lock(members_mutex_);
   if (damage == damage_) return;
   damage_ = damage;
   for (Member& each : members_) each.told = false;
@@ -79,7 +79,7 @@ Status Heartbeat::StartLocked(Member& member) {
 
 // A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
-  const std::lock_guard lock(members_mutex_);
+  const MutexLock lock(members_mutex_);
   word_ = NextHeartbeat(word_);
   for (size_t i = 0; i < members_.size(); ++i) {
     Member& each = members_[i];
@@ -111,7 +111,7 @@ void Heartbeat::WakeTeller(size_t place) {
 void Heartbeat::Tell(size_t place) {
   std::function<void()> tell;
   {
-    const std::lock_guard lock(members_mutex_);
+    const MutexLock lock(members_mutex_);
     if (place < members_.size() && members_[place].missed) tell = members_[place].target.tell;
   }
   if (tell != nullptr && !ending_) tell();

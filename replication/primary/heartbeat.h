@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "layout/region_layout.h"
 #include "primary/periodic_thread.h"
 #include "primary/replica_handle.h"
@@ -69,16 +69,16 @@ class Heartbeat {
   static std::vector<Member> MembersOf(std::vector<Target> targets);
   void Beat();
   // Starts one write to the member.
-  Status StartLocked(Member& member);
+  Status StartLocked(Member& member) HL_REQUIRES(members_mutex_);
   // Tells the member at this place, if its last beat could not begin.
   void Tell(size_t place);
-  // Makes that happen soon; under members_mutex_, on thread_.
-  void WakeTeller(size_t place);
+  // Makes that happen soon; on thread_.
+  void WakeTeller(size_t place) HL_REQUIRES(members_mutex_);
 
-  std::mutex members_mutex_;
-  std::vector<Member> members_;  // guarded by members_mutex_
-  std::string lost_name_;        // guarded by members_mutex_
-  OwnerDamage damage_{};         // guarded by members_mutex_
+  Mutex members_mutex_;
+  std::vector<Member> members_ HL_GUARDED_BY(members_mutex_);
+  std::string lost_name_ HL_GUARDED_BY(members_mutex_);
+  OwnerDamage damage_ HL_GUARDED_BY(members_mutex_){};
   std::atomic<bool> lost_{false};
   std::atomic<uint64_t> acked_{0};
   std::atomic<bool> ending_{false};

@@ -15,7 +15,7 @@ LocalMender::LocalMender(Uses uses, ReadLocal read_local, Options options, std::
       options_(std::move(options)),
       log_(std::move(log)),
       scrub_({uses_.listed, read_local_, [this](const WholeFile& file) {
-                const std::lock_guard one(mend_mutex_);
+                const MutexLock one(mend_mutex_);
                 Mend(file).IgnoreError();
               }}) {
   scrubber_ = std::make_unique<PeriodicThread>(
@@ -39,8 +39,8 @@ void LocalMender::RequestStop() {
 }
 
 std::optional<Status> LocalMender::TryMend(const WholeFile& file) {
-  const std::unique_lock one(mend_mutex_, std::try_to_lock);
-  if (!one.owns_lock()) return std::nullopt;
+  if (!mend_mutex_.try_lock()) return std::nullopt;
+  const MutexLock one(mend_mutex_, std::adopt_lock);
   return Mend(file);
 }
 
@@ -111,7 +111,7 @@ Status LocalMender::Bring(const WholeFile& file) {
 }
 
 bool LocalMender::NoteDamage(const WholeFile& file, const Status& why) {
-  const std::lock_guard lock(damage_mutex_);
+  const MutexLock lock(damage_mutex_);
   const bool waits = !why.ok() && uses_.wanted(file);
   const bool is_new =
       waits ? damaged_.insert_or_assign(file, why.message()).second : damaged_.erase(file) != 0;
@@ -120,7 +120,7 @@ bool LocalMender::NoteDamage(const WholeFile& file, const Status& why) {
 }
 
 void LocalMender::ForgetUnwanted() {
-  const std::lock_guard lock(damage_mutex_);
+  const MutexLock lock(damage_mutex_);
   if (std::erase_if(damaged_, [&](const auto& each) { return !uses_.wanted(each.first); }) != 0)
     TellDamageLocked();
 }
@@ -135,7 +135,7 @@ void LocalMender::TellDamageLocked() const {
 }
 
 size_t LocalMender::damaged() const {
-  const std::lock_guard lock(damage_mutex_);
+  const MutexLock lock(damage_mutex_);
   return damaged_.size();
 }
 

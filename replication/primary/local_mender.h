@@ -12,13 +12,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/whole_file.h"
@@ -66,14 +66,14 @@ class LocalMender {
   size_t damaged() const;
 
  private:
-  // As TryMend. mend_mutex_ is held.
-  Status Mend(const WholeFile& file);
+  // As TryMend.
+  Status Mend(const WholeFile& file) HL_REQUIRES(mend_mutex_);
   // Has the bytes of a replica put in the place of the local file.
   Status Bring(const WholeFile& file);
   Result<bool> IsSound(const WholeFile& file) const;
   // Notes whether the file waits to be mended; ok: it does not. Returns whether that is new.
   bool NoteDamage(const WholeFile& file, const Status& why);
-  void TellDamageLocked() const;
+  void TellDamageLocked() const HL_REQUIRES(damage_mutex_);
 
   const Uses uses_;
   const ReadLocal read_local_;
@@ -81,10 +81,11 @@ class LocalMender {
   const std::shared_ptr<Log> log_;
 
   std::atomic<bool> ends_{false};
-  std::mutex mend_mutex_;                     // held while a file is checked and mended
-  mutable std::mutex damage_mutex_;           // guards damaged_; Uses are called while it is held
-  std::map<WholeFile, std::string> damaged_;  // wanted files that wait to be mended, and why
-  LocalScrub scrub_;                          // used by scrubber_ only
+  Mutex mend_mutex_;            // held while a file is checked and mended
+  mutable Mutex damage_mutex_;  // Uses are called while it is held
+  // Wanted files that wait to be mended, and why.
+  std::map<WholeFile, std::string> damaged_ HL_GUARDED_BY(damage_mutex_);
+  LocalScrub scrub_;  // used by scrubber_ only
   std::unique_ptr<PeriodicThread> scrubber_;
 };
 

@@ -20,7 +20,7 @@ PeriodicThread::PeriodicThread(std::string name, Work work, int avoid_cpu)
 
 void PeriodicThread::RequestStop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   wake_.notify_one();
@@ -33,7 +33,7 @@ PeriodicThread::~PeriodicThread() {
 
 void PeriodicThread::Wake() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     woken_ = true;
   }
   wake_.notify_one();
@@ -52,12 +52,12 @@ void PeriodicThread::AvoidCpu() const {
 void PeriodicThread::Run() {
   pthread_setname_np(pthread_self(), name_.c_str());
   AvoidCpu();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stop_) {
     lock.unlock();
     const std::chrono::milliseconds pause = work_();
     lock.lock();
-    wake_.wait_for(lock, pause, [this] { return stop_ || woken_; });
+    wake_.wait_for(mutex_, pause, [this]() HL_REQUIRES(mutex_) { return stop_ || woken_; });
     woken_ = false;
   }
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop {
 
@@ -35,10 +35,10 @@ class PeriodicThread {
   const std::string name_;
   const Work work_;
   const int avoid_cpu_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;  // these two are guarded by mutex_
-  bool woken_ = false;
+  Mutex mutex_;
+  ConditionVariable wake_;
+  bool stop_ HL_GUARDED_BY(mutex_) = false;
+  bool woken_ HL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -235,7 +235,7 @@ std::chrono::milliseconds Session::Tick() {
 
 Status Session::NotServing() {
   if (fenced_) {
-    const std::lock_guard lock(fence_mutex_);
+    const MutexLock lock(fence_mutex_);
     return fence_;
   }
   if (closed_) return InvalidArgument("the store is closed");
@@ -246,7 +246,7 @@ Status Session::NoteFailure(const Status& status) {
   if (!IsGroupError(status.code()) && status.code() != Code::kFenced) return status;
   failed_calls_.fetch_add(1, std::memory_order_relaxed);
   {
-    const std::lock_guard lock(lost_mutex_);
+    const MutexLock lock(lost_mutex_);
     if (!lost_) {
       loss_ = AsLost(status);
       next_attempt_ = {};
@@ -254,19 +254,19 @@ Status Session::NoteFailure(const Status& status) {
     }
   }
   if (!fenced_) return AsLost(status);
-  const std::lock_guard lock(fence_mutex_);
+  const MutexLock lock(fence_mutex_);
   return fence_;
 }
 
 Status Session::Await(AppendTicket ticket) {
-  const std::shared_lock lock(state_mutex_);
+  const SharedLock lock(state_mutex_);
   if (lane_ == nullptr) return NotServing();
   const Status status = lane_->Await(ticket);
   return status.ok() ? status : NoteFailure(status);
 }
 
 Status Session::Regain() {
-  const std::lock_guard lock(lost_mutex_);
+  const MutexLock lock(lost_mutex_);
   if (!lost_) return {};  // another call was faster
   if (const Status broken = lane_->status(); !broken.ok()) {
     if (!IsGroupError(broken.code())) return broken;
@@ -310,7 +310,7 @@ void Session::Disarm() {
   EndThreads();
   absent_watch_.reset();
   {
-    const std::lock_guard lock(held_mutex_);
+    const MutexLock lock(held_mutex_);
     held_.reset();
   }
   lane_.reset();
@@ -323,11 +323,11 @@ Status Session::Close() {
   ending_ = true;
   closing_ = true;  // whoever waits for the group gives up
   {
-    const std::shared_lock shared(state_mutex_);
+    const SharedLock shared(state_mutex_);
     if (bulk_ != nullptr) bulk_->Interrupt();
   }
   StopLeaving();
-  const std::unique_lock lock(state_mutex_);
+  const MutexLock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
   closing_ = false;  // the checkpoint may bring the group back once more
   Status status;
@@ -353,7 +353,7 @@ Status Session::Close() {
     closing_ = true;
     EndThreads();
     if (fenced_) {
-      const std::lock_guard fence_lock(fence_mutex_);
+      const MutexLock fence_lock(fence_mutex_);
       status = fence_;
     } else {
       const Status released = GiveBack(false);
@@ -376,7 +376,7 @@ Status Session::GiveBack(bool never_served) {
 }
 
 Result<Session::Primitives> Session::Lend() {
-  const std::unique_lock lock(state_mutex_);
+  const MutexLock lock(state_mutex_);
   if (lane_ == nullptr) return NotServing();
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane_->Files());
   if (!files.empty()) {

@@ -20,10 +20,8 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +31,7 @@
 #include "files/member_check.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/metrics/page.h"
 #include "hyperloop/replication/inspect.h"
@@ -75,7 +74,7 @@ class Session {
   // first tries to bring it back or, soon after the last attempt, fails at once.
   template <class Use>
   auto WithLane(Use use) -> decltype(use(std::declval<FileLane&>())) {
-    const std::shared_lock lock(state_mutex_);
+    const SharedLock lock(state_mutex_);
     if (lane_ == nullptr) return NotServing();
     if (lost_.load(std::memory_order_acquire)) [[unlikely]]
       HL_RETURN_IF_ERROR(Regain());
@@ -97,7 +96,7 @@ class Session {
   // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>
   Value PeekLane(Use use, Value otherwise) {
-    const std::shared_lock lock(state_mutex_);
+    const SharedLock lock(state_mutex_);
     return lane_ == nullptr ? otherwise : use(*lane_);
   }
   // The group primitives of a taken group that holds no files.
@@ -327,8 +326,8 @@ class Session {
   Status ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Sink& sink);
   // Tells the bulk lane which file is leaving; nothing: none is any more.
   Status SetLeaving(std::optional<std::pair<FileId, WholeFile>> file);
-  // Under files_mutex_, when the table was passed on: these are its files.
-  void UpdateLeavingLocked(const std::vector<FileInfo>& files);
+  // When the table was passed on: these are its files.
+  void UpdateLeavingLocked(const std::vector<FileInfo>& files) HL_REQUIRES(files_mutex_);
 
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
@@ -372,7 +371,7 @@ class Session {
   const std::shared_ptr<Log> log_;
 
   // Guards everything down to closed_, except what changes under the lane's mutex (see above).
-  std::shared_mutex state_mutex_;
+  SharedMutex state_mutex_;
   // Those of the options, then those that were proposed since.
   std::vector<std::unique_ptr<ReplicaHandle>> replicas_;
   // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
@@ -451,28 +450,31 @@ class Session {
     control::HelloReplyT seen;
     std::string why;
   };
-  std::mutex proofs_mutex_;                  // guards proofs_ and put_back_
-  std::map<std::string, Held> proofs_;       // by address
-  std::map<std::string, PutBack> put_back_;  // by address
+  Mutex proofs_mutex_;
+  std::map<std::string, Held> proofs_ HL_GUARDED_BY(proofs_mutex_);       // by address
+  std::map<std::string, PutBack> put_back_ HL_GUARDED_BY(proofs_mutex_);  // by address
 
-  std::mutex held_mutex_;            // guards held_
-  std::unique_ptr<HeldFiles> held_;  // since the taking
+  Mutex held_mutex_;
+  std::unique_ptr<HeldFiles> held_ HL_GUARDED_BY(held_mutex_);  // since the taking
 
   // Held while the table is passed on to the bulk lane. It is locked before state_mutex_.
-  std::mutex files_mutex_;
-  // The file that is leaving the region; files_mutex_ guards both.
-  std::optional<std::pair<FileId, WholeFile>> leaving_;
-  bool leaving_ended_ = false;
+  Mutex files_mutex_;
+  // The file that is leaving the region.
+  std::optional<std::pair<FileId, WholeFile>> leaving_ HL_GUARDED_BY(files_mutex_);
+  bool leaving_ended_ HL_GUARDED_BY(files_mutex_) = false;
 
-  std::mutex finished_mutex_;  // guards the next two; locked after leaver_mutex_
-  std::set<FileId> finished_;  // files of the log lane that get no more bytes
-  size_t forget_at_ = 0;       // so many of them make the leaver look which of them are gone
+  Mutex finished_mutex_;  // locked after leaver_mutex_
+  // Files of the log lane that get no more bytes.
+  std::set<FileId> finished_ HL_GUARDED_BY(finished_mutex_);
+  // So many of them make the leaver look which of them are gone.
+  size_t forget_at_ HL_GUARDED_BY(finished_mutex_) = 0;
   // Used by leaver_'s thread only: how local files are settled, and which files could not leave.
   std::function<Result<WholeFile>(const std::string& name)> settle_;
   MendWhole mend_local_;  // as TakeRequest's
   LeavingRefusals refusals_;
-  std::mutex leaver_mutex_;                 // guards leaver_
-  std::unique_ptr<PeriodicThread> leaver_;  // locks state_mutex_; ends before Close locks it
+  Mutex leaver_mutex_;
+  // Locks state_mutex_; ends before Close locks it.
+  std::unique_ptr<PeriodicThread> leaver_ HL_GUARDED_BY(leaver_mutex_);
 
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
@@ -485,19 +487,19 @@ class Session {
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
   // For metrics: each replica of the configuration, and whether it is a member.
-  mutable std::mutex present_mutex_;  // guards present_
-  std::map<std::string, bool> present_;
+  mutable Mutex present_mutex_;
+  std::map<std::string, bool> present_ HL_GUARDED_BY(present_mutex_);
   std::atomic<uint64_t> failed_calls_{0}, recoveries_{0};
 
-  std::mutex fence_mutex_;  // guards fence_
-  Status fence_;            // why, once fenced_
+  Mutex fence_mutex_;
+  Status fence_ HL_GUARDED_BY(fence_mutex_);  // why, once fenced_
 
   // A call failed because of the group, and no call has found it working since. Set with release
   // after loss_ was written; the acquire load of WithLane pairs with it.
   std::atomic<bool> lost_{false};
-  std::mutex lost_mutex_;  // guards what follows; held while Regain brings the group back
-  Status loss_;            // what calls return between two attempts
-  std::chrono::steady_clock::time_point next_attempt_{};
+  Mutex lost_mutex_;                        // held while Regain brings the group back
+  Status loss_ HL_GUARDED_BY(lost_mutex_);  // what calls return between two attempts
+  std::chrono::steady_clock::time_point next_attempt_ HL_GUARDED_BY(lost_mutex_){};
 };
 
 }  // namespace hyperloop

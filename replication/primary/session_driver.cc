@@ -343,7 +343,7 @@ void Session::TakingDriver::SayTaken() const {
 }
 
 Status Session::Look() {
-  const std::unique_lock lock(state_mutex_);
+  const MutexLock lock(state_mutex_);
   std::vector<MissingReplica> missing;
   const bool bears_missing = Rules().bears_missing();
   AnswerTimes times = LookTimes(options_, bears_missing);
@@ -426,7 +426,7 @@ bool Session::NoteFailedInTaking(const Status& status) {
 }
 
 Status Session::Take(const TakeRequest& request, TakeResult* result) {
-  const std::unique_lock lock(state_mutex_);
+  const MutexLock lock(state_mutex_);
   if (closed_) return InvalidArgument("the store is closed");
   if (lane_ != nullptr) {
     return InvalidArgument(

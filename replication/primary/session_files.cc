@@ -32,7 +32,7 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   options.mend_local = request.mend_local;
   options.tell_damage = [this](const std::string& damage) { heartbeat_->SetDamage(damage); };
   {
-    const std::lock_guard lock(held_mutex_);
+    const MutexLock lock(held_mutex_);
     held_ = std::make_unique<HeldFiles>(BulkConnections(), kPauseFactor * options_.ack_timeout);
   }
   bulk_ = std::make_unique<BulkLane>(std::move(names), request.read_local, options, log_);
@@ -63,7 +63,7 @@ std::vector<BulkConnect> Session::BulkConnections() const {
 }
 
 Status Session::Fetch(const WholeFile& file, const HeldFiles::Sink& sink) {
-  const std::lock_guard lock(held_mutex_);
+  const MutexLock lock(held_mutex_);
   if (held_ == nullptr) return InvalidArgument("the group is not taken");
   return held_->Fetch(file, sink);
 }
@@ -92,11 +92,12 @@ Status Session::Rename(std::string_view from, std::string_view to) {
 // happened. The table is read and passed on under one mutex, so that an older one never follows a
 // newer one.
 Status Session::UpdateBulkLane() {
-  const std::lock_guard lock(files_mutex_);
+  const MutexLock lock(files_mutex_);
   return WithLane([&](FileLane& lane) -> Status {
     if (bulk_ == nullptr) return {};
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
     bulk_->Set(WholeFiles(files));
+    files_mutex_.known_held();
     UpdateLeavingLocked(files);
     return {};
   });
@@ -104,7 +105,7 @@ Status Session::UpdateBulkLane() {
 
 Status Session::AwaitFiles(Holders holders) {
   HL_RETURN_IF_ERROR(UpdateBulkLane());
-  const std::shared_lock lock(state_mutex_);
+  const SharedLock lock(state_mutex_);
   if (bulk_ == nullptr) return {};
   const Status held = bulk_->Await(options_.bulk_timeout, BulkLane::kNoLimit, holders);
   return fenced_ ? NotServing() : held;  // a fenced one waits for no replica

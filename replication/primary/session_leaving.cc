@@ -16,10 +16,10 @@ constexpr size_t kManyFinished = 256;
 }  // namespace
 
 void Session::NoteFinished(FileId file) {
-  const std::lock_guard lock(leaver_mutex_);
+  const MutexLock lock(leaver_mutex_);
   if (leaver_ == nullptr) return;
   {
-    const std::lock_guard finished_lock(finished_mutex_);
+    const MutexLock finished_lock(finished_mutex_);
     finished_.insert(file);
   }
   leaver_->Wake();
@@ -31,11 +31,11 @@ void Session::StartLeaving(const TakeRequest& request) {
   mend_local_ = request.mend_local;
   refusals_ = {};
   {
-    const std::lock_guard lock(finished_mutex_);
+    const MutexLock lock(finished_mutex_);
     finished_.clear();
     forget_at_ = kManyFinished;
   }
-  const std::lock_guard lock(leaver_mutex_);
+  const MutexLock lock(leaver_mutex_);
   leaver_ = std::make_unique<PeriodicThread>(
       "hl-leaving", [this] { return LetFilesLeave(); }, PinnedCpu(*device_));
 }
@@ -44,7 +44,7 @@ void Session::StartLeaving(const TakeRequest& request) {
 void Session::StopLeaving() {
   std::unique_ptr<PeriodicThread> ending;
   {
-    const std::lock_guard lock(leaver_mutex_);
+    const MutexLock lock(leaver_mutex_);
     ending = std::move(leaver_);
   }
   if (ending != nullptr) ending->RequestStop();
@@ -52,7 +52,7 @@ void Session::StopLeaving() {
 
 std::chrono::milliseconds Session::LetFilesLeave() {
   {
-    const std::lock_guard lock(finished_mutex_);
+    const MutexLock lock(finished_mutex_);
     if (finished_.empty()) return kNothingFinished;
   }
   FileId file = 0;
@@ -80,7 +80,7 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
     const DataAreaUse use{LaneCounters::Get(counters.data),
                           LaneCounters::Get(counters.data_reserved),
                           LaneCounters::Get(counters.data_used)};
-    std::unique_lock lock(finished_mutex_);
+    MutexLock lock(finished_mutex_);
     if (!IsCrowded(use) && finished_.size() < forget_at_) return std::optional<FileInfo>();
     const std::set<FileId> finished = finished_;  // before the table is read: none is too new
     lock.unlock();
@@ -99,7 +99,7 @@ Result<std::optional<FileInfo>> Session::ChooseLeaving() {
 Status Session::LetOneLeave(FileId* chosen) {
   uint64_t interrupts = 0;
   {
-    const std::shared_lock lock(state_mutex_);
+    const SharedLock lock(state_mutex_);
     if (bulk_ == nullptr) return {};
     interrupts = bulk_->interrupts();
   }
@@ -114,7 +114,7 @@ Status Session::LetOneLeave(FileId* chosen) {
   HL_RETURN_IF_ERROR(Settle(file->id, whole));
   HL_RETURN_IF_ERROR(SetLeaving(std::pair(file->id, whole)));
   {
-    const std::shared_lock lock(state_mutex_);
+    const SharedLock lock(state_mutex_);
     if (bulk_ == nullptr) return Unavailable("the database is being closed");
     HL_RETURN_IF_ERROR(bulk_->AwaitLeaving(whole, options_.bulk_timeout, interrupts));
   }
@@ -172,7 +172,7 @@ Status Session::ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Si
 // drops a file while it changes lanes.
 Status Session::SetLeaving(std::optional<std::pair<FileId, WholeFile>> file) {
   {
-    const std::lock_guard lock(files_mutex_);
+    const MutexLock lock(files_mutex_);
     if (file.has_value())
       leaving_ = std::move(file);
     else if (!leaving_.has_value())

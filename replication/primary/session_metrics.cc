@@ -36,12 +36,12 @@ void Session::NotePresent() {
   std::map<std::string, bool> present;
   for (const auto& replica : configuration_.absent) present[replica.address] = false;
   for (const auto& replica : configuration_.replicas) present[replica.address] = true;
-  const std::lock_guard lock(present_mutex_);
+  const MutexLock lock(present_mutex_);
   present_ = std::move(present);
 }
 
 std::map<std::string, bool> Session::Present() const {
-  const std::lock_guard lock(present_mutex_);
+  const MutexLock lock(present_mutex_);
   return present_;
 }
 

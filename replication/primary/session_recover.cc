@@ -167,19 +167,19 @@ Status Session::TryOwnWay(rnic::Device& device, const Answered& joiner) {
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, NodeView::Connect(device, hello.host));
   if (hello.installed_epoch == 0) return {};
   {
-    const std::lock_guard lock(proofs_mutex_);
+    const MutexLock lock(proofs_mutex_);
     const auto known = proofs_.find(address);
     if (known != proofs_.end() && IsUnwritten(known->second.seen, hello)) return {};
   }
   HL_ASSIGN_OR_RETURN(const HeldProof proof, ReadHeld(*view));
-  const std::lock_guard lock(proofs_mutex_);
+  const MutexLock lock(proofs_mutex_);
   proofs_[address] = {hello, proof};
   return {};
 }
 
 Status Session::BecomeFenced(const std::string& why) {
   if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
-  const std::lock_guard lock(fence_mutex_);
+  const MutexLock lock(fence_mutex_);
   if (!fenced_.exchange(true)) {
     fence_ = Fenced(why);
     if (absent_watch_ != nullptr) absent_watch_->End();
@@ -457,7 +457,7 @@ Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReply
   if (hello.installed_epoch == 0) return {};
   HeldProof proof;
   {
-    const std::lock_guard lock(proofs_mutex_);
+    const MutexLock lock(proofs_mutex_);
     const auto known = proofs_.find(joiner.address());
     if (known == proofs_.end() || !IsUnwritten(known->second.seen, hello))
       return Unavailable("it may have been written to since its journal was read");
@@ -482,14 +482,14 @@ Status Session::JudgePutBack(const ReplicaHandle& member, const control::HelloRe
   if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
   const std::string why = Text("replica ", member.address(),
                                " went back to an older copy of its pool: ", judged.message());
-  const std::lock_guard lock(proofs_mutex_);
+  const MutexLock lock(proofs_mutex_);
   put_back_[member.address()] = {hello, why};
   return Unavailable(why);
 }
 
 std::vector<std::string> Session::WhyPutBack(
     std::span<const std::optional<control::HelloReplyT>> now) {
-  const std::lock_guard lock(proofs_mutex_);
+  const MutexLock lock(proofs_mutex_);
   std::vector<std::string> out(now.size());
   for (size_t i = 0; i < now.size(); ++i) {
     const auto known = put_back_.find(members_[i]->address());

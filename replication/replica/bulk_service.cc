@@ -14,7 +14,7 @@ WholeFile FileOf(const control::StoredFileT& file) { return {file.name, file.siz
 }  // namespace
 
 void BulkService::Publish(const NodeState& state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   group_ = state.group;
   owner_ = state.sealed_owner;
   epoch_ = state.installed.epoch == state.sealed_epoch ? state.sealed_epoch : 0;
@@ -55,7 +55,7 @@ Result<FileStore*> BulkService::StoreOf(const Uuid& group) {
 Result<FileStore*> BulkService::PresentStore() {
   Uuid group{};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     group = group_;
   }
   return StoreOf(group);
@@ -86,7 +86,7 @@ Result<control::ListFilesReplyT> BulkService::List() {
 Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& request) {
   Uuid group{};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
     group = group_;
   }
@@ -135,7 +135,7 @@ Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& 
 // The lock is held all the time, so that a file on which the next owner relies is not dropped for
 // the former one.
 Result<control::DoneT> BulkService::Drop(const control::DropFileRequestT& request) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
   HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group_));
   HL_RETURN_IF_ERROR(store->Remove(FileOf(*request.file)));

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "control/messages.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "layout/region_layout.h"
 #include "pool/file_store.h"
 #include "replica/file_scrub.h"
@@ -41,8 +41,8 @@ class BulkService {
   Result<control::PutFileReplyT> Put(const control::PutFileRequestT& request);
   Result<control::GetFileReplyT> Get(const control::GetFileRequestT& request);
   Result<control::DoneT> Drop(const control::DropFileRequestT& request);
-  // The caller holds mutex_.
-  Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const;
+  Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const
+      HL_REQUIRES(mutex_);
   // Sets refusal_. `written`: what became of a request to write.
   void NoteWritten(const Status& written);
   Result<FileStore*> StoreOf(const Uuid& group);
@@ -55,10 +55,11 @@ class BulkService {
   FileScrub scrub_;
   std::string refusal_;
 
-  std::mutex mutex_;  // guards what follows
-  Uuid group_{};
-  Uuid owner_{};        // the digest of the owner's id
-  uint64_t epoch_ = 0;  // the installed epoch, if its owner was the last to seal; otherwise 0
+  Mutex mutex_;
+  Uuid group_ HL_GUARDED_BY(mutex_){};
+  Uuid owner_ HL_GUARDED_BY(mutex_){};  // the digest of the owner's id
+  // The installed epoch, if its owner was the last to seal; otherwise 0.
+  uint64_t epoch_ HL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hyperloop

@@ -28,14 +28,14 @@ ReplicaMetrics::ReplicaMetrics(const Pool& pool, const NodeStateStore& store, co
       requests_(requests) {}
 
 std::shared_ptr<const std::string> ReplicaMetrics::Get() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return page_;
 }
 
 void ReplicaMetrics::Sample() {
   static_cast<void>(RanOutOfMemory([this] {
     auto page = std::make_shared<const std::string>(Make());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     page_ = std::move(page);
   }));
 }

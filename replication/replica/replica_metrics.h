@@ -9,11 +9,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "control/messages.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/metrics/page.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
@@ -74,8 +74,8 @@ class ReplicaMetrics {
   int until_log_ = 0;
   std::optional<Log> log_;
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<const std::string> page_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::shared_ptr<const std::string> page_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop

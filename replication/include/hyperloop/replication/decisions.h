@@ -16,8 +16,9 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop {
 
@@ -57,13 +58,13 @@ class Decisions {
   // What was appended to `file` up to `record` may still be taken back down to record `kept`,
   // although the change has ended. For programs in which a sync decides.
   void NoteOpen(const void* file, uint64_t kept, uint64_t record) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open_[file] = {kept, record};
     any_open_.store(true, std::memory_order_release);
   }
   // What was appended to `file` up to `record` is not taken back any more.
   void NoteClosed(const void* file, uint64_t record) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = open_.find(file);
     if (found == open_.end() || found->second.record > record) return;
     open_.erase(found);
@@ -101,7 +102,7 @@ class Decisions {
   };
 
   uint64_t OpenLimit() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     uint64_t limit = kAll;
     for (const auto& each : open_) limit = std::min(limit, each.second.kept);
     return limit;
@@ -111,8 +112,8 @@ class Decisions {
   std::atomic<int> in_flight_{0};
   std::atomic<bool> tails_{false}, any_open_{false};
   std::atomic<uint64_t> tails_left_{0};  // how often one was
-  std::mutex mutex_;                     // guards open_
-  std::map<const void*, Open> open_;     // by file
+  Mutex mutex_;
+  std::map<const void*, Open> open_ HL_GUARDED_BY(mutex_);  // by file
 };
 
 }  // namespace hyperloop
