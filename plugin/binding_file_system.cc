@@ -374,7 +374,7 @@ IOStatus BindingFileSystem::LockFile(const std::string& path, const IOOptions& o
       spoken_of::Nothing();
       return locked;
     }
-    std::lock_guard<std::mutex> guard(mutex_);
+    MutexLock guard(mutex_);
     locks_[*lock] = bound;
     return locked;
   });
@@ -384,7 +384,7 @@ IOStatus BindingFileSystem::UnlockFile(FileLock* lock, const IOOptions& options,
                                        IODebugContext* dbg) {
   Bound* bound = nullptr;
   {
-    std::lock_guard<std::mutex> guard(mutex_);
+    MutexLock guard(mutex_);
     const auto found = locks_.find(lock);
     if (found != locks_.end()) {
       bound = found->second;

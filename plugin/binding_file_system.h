@@ -25,11 +25,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "file_system.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/replication/bindings.h"
 #include "local_file_system.h"
 
@@ -151,9 +151,9 @@ class BindingFileSystem final : public rocksdb::FileSystemWrapper {
   const StoreOpener open_store_;
   std::vector<std::unique_ptr<Bound>> bound_;  // the deepest first
 
-  mutable std::mutex mutex_;
-  // The locks of databases in bound directories. Guarded by mutex_.
-  std::map<rocksdb::FileLock*, Bound*> locks_;
+  mutable Mutex mutex_;
+  // The locks of databases in bound directories.
+  std::map<rocksdb::FileLock*, Bound*> locks_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::plugin

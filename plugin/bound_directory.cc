@@ -77,7 +77,7 @@ Status BoundDirectory::CheckNotForked() const {
 }
 
 Status BoundDirectory::CutTails() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (!tails_.empty()) {
     const Tail tail = tails_.back();
     const Status status = store_->Truncate(tail.file, tail.size);
@@ -127,8 +127,6 @@ Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
 
 Status BoundDirectory::Remove(std::string_view name) {
   const auto remove = [&] {
-    std::unique_lock<std::mutex> relisting(relisting_mutex_, std::defer_lock);
-    if (IsUnlisted(name)) relisting.lock();
     const bool tails = decisions_->tails();
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
@@ -137,7 +135,11 @@ Status BoundDirectory::Remove(std::string_view name) {
     NoteListed(name);
     return Status::Ok();
   };
-  return Run(remove, Tails::kMayStand);
+  const auto remove_alone = [&] {
+    const MutexLock relisting(relisting_mutex_);
+    return remove();
+  };
+  return Run([&] { return IsUnlisted(name) ? remove_alone() : remove(); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::ListFile(const WholeFile& file) {
@@ -151,27 +153,27 @@ Status BoundDirectory::ListFile(const WholeFile& file) {
 }
 
 Status BoundDirectory::ListIfUnlisted(const WholeFile& file) {
-  const std::lock_guard<std::mutex> lock(relisting_mutex_);
+  const MutexLock lock(relisting_mutex_);
   return IsUnlisted(file.name) ? ListFile(file) : Status::Ok();
 }
 
 bool BoundDirectory::IsUnlisted(std::string_view name) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return unlisted_.contains(name);
 }
 
 void BoundDirectory::NoteUnlisted(std::string_view name) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   unlisted_.emplace(name);
 }
 
 void BoundDirectory::NoteListed(std::string_view name) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto found = unlisted_.find(name); found != unlisted_.end()) unlisted_.erase(found);
 }
 
 std::vector<std::string> BoundDirectory::Unlisted() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return {unlisted_.begin(), unlisted_.end()};
 }
 
@@ -189,13 +191,13 @@ void BoundDirectory::Finish(const std::vector<FileId>& files) {
 }
 
 void BoundDirectory::NoteLogMade(uint64_t number, FileId file, std::function<bool()> synced) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   logs_.Made(number, file, std::move(synced));
 }
 
 void BoundDirectory::NoteLogBegun(uint64_t number) {
   const bool by_next = store_->options().ack == AckMode::kAppend && !manual_wal_flush.load();
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const std::vector<FileId> finished = logs_.Began(number, by_next);
   begun_log_.store(number, std::memory_order_release);
   lock.unlock();
@@ -203,7 +205,7 @@ void BoundDirectory::NoteLogBegun(uint64_t number) {
 }
 
 void BoundDirectory::NoteLogClosed(uint64_t number) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const std::vector<FileId> finished = logs_.Closed(number);
   lock.unlock();
   Finish(finished);
@@ -238,7 +240,7 @@ void BoundDirectory::NoteCurrent(uint64_t manifest, const std::vector<FileInfo>&
 }
 
 void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto same = std::find_if(tails_.begin(), tails_.end(),
                                  [&](const Tail& tail) { return tail.file == file; });
   if (same == tails_.end()) {
@@ -250,17 +252,17 @@ void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
 }
 
 void BoundDirectory::ForgetTail(FileId file) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(tails_, [&](const Tail& tail) { return tail.file == file; });
 }
 
 void BoundDirectory::NoteVanished(std::vector<std::string> names) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   vanished_ = std::move(names);
 }
 
 bool BoundDirectory::TakeVanished(std::string_view name) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = std::find(vanished_.begin(), vanished_.end(), name);
   if (found == vanished_.end()) return false;
   vanished_.erase(found);

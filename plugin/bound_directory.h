@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -28,6 +27,7 @@
 #include "finished_logs.h"
 #include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 
@@ -190,12 +190,12 @@ class BoundDirectory {
   std::atomic<const void*> appender_{nullptr};
   std::atomic<uint64_t> appended_log_{0};
   std::atomic<uint64_t> begun_log_{0};  // the newest log that has bytes
-  std::mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
-  mutable std::mutex mutex_;    // guards what follows
-  std::vector<Tail> tails_;
-  std::vector<std::string> vanished_;
-  std::set<std::string, std::less<>> unlisted_;
-  FinishedLogs logs_;
+  Mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
+  mutable Mutex mutex_;
+  std::vector<Tail> tails_ HL_GUARDED_BY(mutex_);
+  std::vector<std::string> vanished_ HL_GUARDED_BY(mutex_);
+  std::set<std::string, std::less<>> unlisted_ HL_GUARDED_BY(mutex_);
+  FinishedLogs logs_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::plugin

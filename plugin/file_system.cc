@@ -58,7 +58,7 @@ rocksdb::Status HyperloopFileSystem::PrepareOptions(const rocksdb::ConfigOptions
   }
   const std::string uri = FormatStoreUri(options_);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (bound_ != nullptr || binding_now_ || prepared_ == uri)
       return FileSystemWrapper::PrepareOptions(options);
   }
@@ -66,14 +66,14 @@ rocksdb::Status HyperloopFileSystem::PrepareOptions(const rocksdb::ConfigOptions
   if (!store.ok())
     return rocksdb::Status(ToIOStatus(store.status(), "hyperloop: cannot reach the group"));
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     prepared_ = uri;
   }
   return FileSystemWrapper::PrepareOptions(options);
 }
 
 std::shared_ptr<BoundDirectory> HyperloopFileSystem::Bound() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return bound_;
 }
 
@@ -139,7 +139,7 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   if (IsLog(BaseOf(path))) HL_RETURN_IF_ERROR(CheckFirstLog(path, place));
   const bool wal = place.file_class == FileClass::kLogLane && place.name.ends_with(".log");
   if (!wal) return Status::Ok();
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!refusal_.empty()) return NotSupported(refusal_);
   for (const auto& [name, registered] : registered_paths_) {
     if (!registered.refusal.empty()) return NotSupported(registered.refusal);
@@ -165,7 +165,7 @@ Status HyperloopFileSystem::CheckForeign(const std::string& path, const Place& p
   const std::string name = BaseOf(path);
   if (!IsLog(name) && Classify(name) != FileClass::kListed) return Status::Ok();
   const std::string parent = RealPath(ParentOf(path));
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = foreign_directories_.find(parent);
   if (found != foreign_directories_.end()) return NotSupported(found->second);
   for (const auto& [spelled, registered] : registered_paths_) {
@@ -337,11 +337,8 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
     }
     NoteLogGone(place.name);
   }
-  IOStatus status;
-  {
-    const std::unique_lock<std::mutex> no_mending = KeepFromMending(place);
-    status = target()->DeleteFile(path, options, dbg);
-  }
+  const IOStatus status =
+      KeepFromMending(place, [&] { return target()->DeleteFile(path, options, dbg); });
   const bool absent = status.IsNotFound() || status.IsPathNotFound();
   if (absent && place.bound != nullptr && place.bound->TakeVanished(place.name))
     return IOStatus::OK();
@@ -416,11 +413,8 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
     }
   }
   NoteOverwritten(destination);
-  IOStatus status;
-  {
-    const std::unique_lock<std::mutex> no_mending = KeepFromMending(source);
-    status = target()->RenameFile(from, to, options, dbg);
-  }
+  IOStatus status =
+      KeepFromMending(source, [&] { return target()->RenameFile(from, to, options, dbg); });
   if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
   if (!status.ok() && bound != nullptr) return bound->Agreed(std::move(status));
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
@@ -486,7 +480,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
     }
   }
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [path, text] : foreign) foreign_directories_[path] = text;
     if (refusal_.empty()) refusal_ = refusal;
   }
@@ -523,7 +517,7 @@ void HyperloopFileSystem::WarnOfNoResuming(BoundDirectory& bound,
 
 void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& name) {
   if (bound.warned_deleted.load(std::memory_order_relaxed)) return;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const std::set<std::string> made = logs_made_;
   logs_made_.insert(name);
   lock.unlock();
@@ -544,7 +538,7 @@ void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& 
 }
 
 void HyperloopFileSystem::NoteLogGone(const std::string& name) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   logs_made_.erase(name);
 }
 
@@ -586,7 +580,7 @@ void HyperloopFileSystem::NotePathsRegistered(const std::vector<std::string>& pa
                 ", and what is there would not be replicated; leave them unset";
     }
     const std::string real = RealPath(path);
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     Registered& registered = registered_paths_[path];
     ++registered.count;
     if (refusal.empty()) continue;
@@ -596,7 +590,7 @@ void HyperloopFileSystem::NotePathsRegistered(const std::vector<std::string>& pa
 }
 
 void HyperloopFileSystem::NotePathsUnregistered(const std::vector<std::string>& paths) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (const std::string& path : paths) {
     const auto found = registered_paths_.find(path);
     if (found != registered_paths_.end() && --found->second.count == 0)

@@ -26,12 +26,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "bound_directory.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
 #include "info_log.h"
@@ -218,9 +218,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   // The program is about to change this file of the directory, if it is a table or blob file.
   void NoteOverwritten(const Place& place);
-  // Held while a table, blob file or log of the directory loses its name, so that a mending does
-  // not give the name back. Holds nothing for any other file.
-  std::unique_lock<std::mutex> KeepFromMending(const Place& place) const;
+  // Calls `call`, by which the file loses its name. If it is a table, blob file or log of the
+  // directory, no mending gives the name back meanwhile.
+  rocksdb::IOStatus KeepFromMending(const Place& place,
+                                    const std::function<rocksdb::IOStatus()>& call) const;
   // As TakeRequest::mend_local.
   Status MendLocal(const std::string& directory, const WholeFile& file, const FetchWhole& fetch,
                    const std::function<bool()>& listed) const;
@@ -272,33 +273,36 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   bool only_prepares_ = false;
   NearFiles near_;
 
-  // Guards overwritten_. It is held while a mended file is put in place, and locked after mutex_.
-  mutable std::mutex overwritten_mutex_;
+  // It is held while a mended file is put in place, and locked after mutex_.
+  mutable Mutex overwritten_mutex_;
   // Names of the files that were changed in place since the directory was bound.
-  std::set<std::string> overwritten_;
-  // Guards what follows. It is never held during a call into a Store or another file system.
-  mutable std::mutex mutex_;
-  std::shared_ptr<BoundDirectory> bound_;
-  rocksdb::FileLock* lock_ = nullptr;  // the lock of the bound directory
-  bool binding_now_ = false;           // a LockFile is under way
-  std::string prepared_;               // the URI whose replicas answered PrepareOptions
+  std::set<std::string> overwritten_ HL_GUARDED_BY(overwritten_mutex_);
+  // It is never held during a call into a Store or another file system.
+  mutable Mutex mutex_;
+  std::shared_ptr<BoundDirectory> bound_ HL_GUARDED_BY(mutex_);
+  rocksdb::FileLock* lock_ HL_GUARDED_BY(mutex_) = nullptr;  // the lock of the bound directory
+  bool binding_now_ HL_GUARDED_BY(mutex_) = false;           // a LockFile is under way
+  std::string prepared_ HL_GUARDED_BY(mutex_);  // the URI whose replicas answered PrepareOptions
   // Why no WAL may be created under the DBOptions of the bound database; empty: one may.
-  mutable std::string refusal_;
-  std::set<std::string> logs_made_;  // by this FileSystem for bound_, and still in the group
+  mutable std::string refusal_ HL_GUARDED_BY(mutex_);
+  // By this FileSystem for bound_, and still in the group.
+  std::set<std::string> logs_made_ HL_GUARDED_BY(mutex_);
   // Directories that options name and that are not replicated, by real path, with the refusal.
-  mutable std::map<std::string, std::string> foreign_directories_;
+  mutable std::map<std::string, std::string> foreign_directories_ HL_GUARDED_BY(mutex_);
   struct Registered {
     int count = 0;
     std::string real;     // the real path, if there is a refusal
     std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
   };
-  std::map<std::string, Registered> registered_paths_;  // by RegisterDbPaths, of any database
+  // By RegisterDbPaths, of any database.
+  std::map<std::string, Registered> registered_paths_ HL_GUARDED_BY(mutex_);
   struct KeptNames {
     std::shared_ptr<const Result<Names>> names;
     std::chrono::steady_clock::time_point until;
   };
-  std::map<std::string, KeptNames> names_of_group_;  // by directory, until LOCK is taken
-  std::set<std::string> warned_unclean_;             // directories, by WarnOfOldNames
+  // By directory, until LOCK is taken.
+  std::map<std::string, KeptNames> names_of_group_ HL_GUARDED_BY(mutex_);
+  std::set<std::string> warned_unclean_ HL_GUARDED_BY(mutex_);  // directories, by WarnOfOldNames
 };
 
 }  // namespace hyperloop::plugin

@@ -89,7 +89,7 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
   }
   std::string occupied;
   {
-    std::lock_guard<std::mutex> guard(mutex_);
+    MutexLock guard(mutex_);
     if (bound_ != nullptr) occupied = bound_->directory();
     if (binding_now_) occupied = "another one that is just being opened";
     if (occupied.empty()) binding_now_ = true;
@@ -105,7 +105,7 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
     target()->UnlockFile(local, options, dbg).PermitUncheckedError();
   }
   if (!opened.ok() && occupied.empty()) log_->MeanDirectory("");
-  std::lock_guard<std::mutex> guard(mutex_);
+  MutexLock guard(mutex_);
   if (occupied.empty()) binding_now_ = false;
   if (!opened.ok()) return ToIOStatus(opened, "hyperloop: cannot open " + ParentOf(path));
   lock_ = local;
@@ -253,12 +253,12 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     return set;
   }
   spoken_of::Opening(*bound);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   bound_ = std::move(bound);
   names_of_group_.clear();
   warned_unclean_.clear();
   {
-    const std::lock_guard<std::mutex> overwritten(overwritten_mutex_);
+    const MutexLock overwritten(overwritten_mutex_);
     overwritten_.clear();
   }
   return Status::Ok();
@@ -411,13 +411,15 @@ bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& inf
 // A file that the program changes in place differs from what is listed until it is listed anew.
 void HyperloopFileSystem::NoteOverwritten(const Place& place) {
   if (place.file_class != FileClass::kListed || !IsTableOrBlob(place.name)) return;
-  const std::lock_guard<std::mutex> lock(overwritten_mutex_);
+  const MutexLock lock(overwritten_mutex_);
   overwritten_.insert(place.name);
 }
 
-std::unique_lock<std::mutex> HyperloopFileSystem::KeepFromMending(const Place& place) const {
-  return MayBeMended(place.name) ? std::unique_lock(overwritten_mutex_)
-                                 : std::unique_lock<std::mutex>();
+IOStatus HyperloopFileSystem::KeepFromMending(const Place& place,
+                                              const std::function<IOStatus()>& call) const {
+  if (!MayBeMended(place.name)) return call();
+  const MutexLock lock(overwritten_mutex_);
+  return call();
 }
 
 Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeFile& file,
@@ -426,14 +428,14 @@ Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeF
   if (!MayBeMended(file.name))
     return NotSupported("only tables, blob files, logs and MANIFESTs are mended");
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (bound_ == nullptr || bound_->directory() != directory)
       return Unavailable("the directory is being opened or closed");
   }
   if (IsArchivedLog(file.name))
     HL_RETURN_IF_ERROR(CreateDirectory(*target(), ParentOf(directory + "/" + file.name)));
   HL_RETURN_IF_ERROR(BringBeside(*target(), directory, file.name, fetch));
-  const std::lock_guard<std::mutex> lock(overwritten_mutex_);
+  const MutexLock lock(overwritten_mutex_);
   Status allowed;
   if (overwritten_.contains(file.name)) {
     allowed = Busy("the program changed it itself since the database was opened");
@@ -621,7 +623,7 @@ IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& option
                                          IODebugContext* dbg) {
   bool ours = false;
   {
-    std::lock_guard<std::mutex> guard(mutex_);
+    MutexLock guard(mutex_);
     ours = bound_ != nullptr && lock == lock_;
   }
   if (ours) Unbind();
@@ -633,7 +635,7 @@ IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& option
 void HyperloopFileSystem::Unbind() {
   std::shared_ptr<BoundDirectory> bound;
   {
-    std::lock_guard<std::mutex> guard(mutex_);
+    MutexLock guard(mutex_);
     bound = std::move(bound_);
     bound_ = nullptr;
     logs_made_.clear();

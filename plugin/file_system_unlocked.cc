@@ -110,7 +110,7 @@ std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::N
     const std::string& directory, const std::string& name) {
   using Clock = std::chrono::steady_clock;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto kept = names_of_group_.find(directory);
     if (kept != names_of_group_.end()) {
       const Result<Names>& names = *kept->second.names;
@@ -120,7 +120,7 @@ std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::N
     }
   }
   auto asked = std::make_shared<const Result<Names>>(NamesOfGroup(directory));
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   names_of_group_[directory] = {asked, Clock::now() + kKept};
   return asked;
 }
@@ -128,7 +128,7 @@ std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::N
 void HyperloopFileSystem::WarnOfOldNames(const std::string& directory, const std::string& name,
                                          const Status& why) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!warned_unclean_.insert(directory).second) return;
   }
   log_->Write(LogLevel::kWarn, "the database in " + directory + " was not closed, and " + name +

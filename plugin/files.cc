@@ -89,7 +89,7 @@ const char* LogLaneFile::WhyNothingToFlush(uint64_t kept) {
 }
 
 IOStatus LogLaneFile::Failure() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   IOStatus failure = failure_;
   lock.unlock();
   return bound_->Agreed(std::move(failure));
@@ -97,14 +97,14 @@ IOStatus LogLaneFile::Failure() {
 
 bool LogLaneFile::WasCut() {
   if (!failed_.load(std::memory_order_acquire)) return false;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return kept_ < appended_.load(std::memory_order_acquire);
 }
 
 void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // failed_ is set before the tail is given up, so a thread that finds the file truncated also
   // finds failed_ set. Failure() then waits for the mutex.
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   failed_.store(true, std::memory_order_release);
   kept_ = kept = std::min(kept_, kept);
   // After fencing, another primary decides what the group holds. After any other error the tail is

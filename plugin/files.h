@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "bound_directory.h"
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::plugin {
 
@@ -140,9 +140,10 @@ class LogLaneFile final : public LocalFile {
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
   std::atomic<uint64_t> last_record_{0};  // of the last append
   std::atomic<bool> failed_{false};       // set under mutex_, before the group's tail is given up
-  std::mutex mutex_;                      // guards what follows
-  rocksdb::IOStatus failure_;
-  uint64_t kept_ = kNothingToCut;  // the size to which the group's file is truncated
+  Mutex mutex_;
+  rocksdb::IOStatus failure_ HL_GUARDED_BY(mutex_);
+  // The size to which the group's file is truncated.
+  uint64_t kept_ HL_GUARDED_BY(mutex_) = kNothingToCut;
 };
 
 // An SST, blob, OPTIONS or IDENTITY file, or another one that the group lists. Close fsyncs it and

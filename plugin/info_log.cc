@@ -31,14 +31,14 @@ class InfoLog::Attached final : public rocksdb::LoggerWrapper {
       : LoggerWrapper(logger.get()), logger_(std::move(logger)) {}
 
   rocksdb::Status Close() override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     return logger_->Close();
   }
 
   // False if the log is closed; nothing is written then.
   bool WriteIfOpen(LogLevel level, std::string_view message) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return false;
     rocksdb::Log(RocksLevel(level), logger_.get(), "hyperloop: %.*s",
                  static_cast<int>(message.size()), message.data());
@@ -47,27 +47,27 @@ class InfoLog::Attached final : public rocksdb::LoggerWrapper {
 
  private:
   const std::shared_ptr<rocksdb::Logger> logger_;
-  std::mutex mutex_;  // guards closed_, and our writes against Close
+  Mutex mutex_;  // guards closed_, and our writes against Close
 };
 
 std::shared_ptr<rocksdb::Logger> InfoLog::Attach(const std::string& path,
                                                  std::shared_ptr<rocksdb::Logger> logger) {
   auto attached = std::make_shared<Attached>(std::move(logger));
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(opened_, [](const Opened& opened) { return opened.log.expired(); });
   opened_.push_back({path, attached});
   return attached;
 }
 
 void InfoLog::MeanDirectory(const std::string& directory) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   directory_ = directory;
 }
 
 void InfoLog::Write(LogLevel level, std::string_view message) {
   std::vector<std::shared_ptr<Attached>> logs;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto opened = opened_.rbegin(); opened != opened_.rend(); ++opened) {
       if (directory_.empty() || IsInfoLogOf(opened->path, directory_))
         logs.push_back(opened->log.lock());

@@ -4,12 +4,12 @@
 #include <rocksdb/env.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::plugin {
 
@@ -35,9 +35,9 @@ class InfoLog final : public Log {
     std::weak_ptr<Attached> log;
   };
 
-  std::mutex mutex_;            // guards what follows
-  std::vector<Opened> opened_;  // the newest last
-  std::string directory_;
+  Mutex mutex_;
+  std::vector<Opened> opened_ HL_GUARDED_BY(mutex_);  // the newest last
+  std::string directory_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::plugin
