@@ -43,7 +43,7 @@ std::string KeyOf(uint64_t record) {
 }
 
 void InsertSequence::Acknowledge(uint64_t record) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ahead_.insert(record);
   uint64_t complete = complete_.load(std::memory_order_relaxed);
   while (!ahead_.empty() && *ahead_.begin() == complete) {

@@ -5,13 +5,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "hyperloop/core/mutex.h"
 #include "ycsb/generators.h"
 
 namespace hyperloop::ycsb {
@@ -49,8 +49,8 @@ class InsertSequence {
  private:
   std::atomic<uint64_t> next_;
   std::atomic<uint64_t> complete_;  // pairs: stored by Acknowledge, after the record
-  std::mutex mutex_;                // guards ahead_
-  std::set<uint64_t> ahead_;        // acknowledged above complete_
+  Mutex mutex_;
+  std::set<uint64_t> ahead_ HL_GUARDED_BY(mutex_);  // acknowledged above complete_
 };
 
 // One thread's choices.

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "hyperloop/core/mutex.h"
 
 namespace hyperloop::ycsb {
 
@@ -38,19 +38,22 @@ class Crew {
               const Progress& progress) {
     constexpr auto kShowEvery = std::chrono::milliseconds(250);
     std::vector<std::jthread> threads;
-    running_ = clients.size();
+    {
+      const MutexLock lock(mutex_);
+      running_ = clients.size();
+    }
     began_ = Clock::now();
     const auto end = End();
     for (auto& client : clients)
       threads.emplace_back([this, &client, &step] { WorkAlone(*client, step); });
-    std::unique_lock lock(mutex_);
-    const auto all_ended = [this] { return running_ == 0; };
-    while (!ended_.wait_until(lock, std::min(Clock::now() + kShowEvery, end), all_ended)) {
+    MutexLock lock(mutex_);
+    const auto all_ended = [this]() HL_REQUIRES(mutex_) { return running_ == 0; };
+    while (!ended_.wait_until(mutex_, std::min(Clock::now() + kShowEvery, end), all_ended)) {
       if (Clock::now() >= end) break;
       progress(phase_, done(), total_);
     }
     stop_ = true;
-    ended_.wait(lock, all_ended);
+    ended_.wait(mutex_, all_ended);
     progress(phase_, total_, total_);
     if (!failure_.ok()) return failure_;
     if (interrupted_) return Status::Aborted("interrupted");
@@ -72,7 +75,9 @@ class Crew {
   Clock::time_point AwaitStart(uint64_t number) const {
     if (rate_ <= 0) return Clock::now();
     constexpr auto kLookEvery = std::chrono::milliseconds(100);
-    const auto after = std::chrono::duration<double>(static_cast<double>(number) / rate_);
+    constexpr double kNever = 1e9;  // seconds that a Clock can still count
+    const std::chrono::duration<double> after(
+        std::min(static_cast<double>(number) / rate_, kNever));
     const auto start = began_ + std::chrono::duration_cast<Clock::duration>(after);
     for (auto now = Clock::now(); now < start && !ending(); now = Clock::now())
       std::this_thread::sleep_until(std::min(start, now + kLookEvery));
@@ -90,7 +95,7 @@ class Crew {
       if (ending()) break;
       status = step(client, number, start);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!status.ok()) {
       stop_ = true;
       if (failure_.ok()) failure_ = status;
@@ -106,10 +111,10 @@ class Crew {
   Clock::time_point began_;
   std::atomic<uint64_t> next_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable ended_;
-  size_t running_ = 0;
-  Status failure_;
+  Mutex mutex_;
+  ConditionVariable ended_;
+  size_t running_ HL_GUARDED_BY(mutex_) = 0;
+  Status failure_ HL_GUARDED_BY(mutex_);
 };
 
 Status RunCrew(Crew&& crew, std::vector<std::unique_ptr<ClientThread>> clients,
