@@ -45,7 +45,6 @@ Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
                                                            std::chrono::nanoseconds timeout,
                                                            std::chrono::nanoseconds silence) {
   std::unique_ptr<RemoteAccess> access(new RemoteAccess(device, timeout));
-  const MutexLock lock(access->mutex_);
   HL_ASSIGN_OR_RETURN(access->pd_, device.AllocatePd());
   HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(size_t{kReads} * kPiece));
   HL_ASSIGN_OR_RETURN(access->mr_,

@@ -27,10 +27,11 @@ class RemoteAccess {
  public:
   // Makes the queue pair; connect it through qp() (Connect, or Device::ConnectService). `device`
   // outlives the object. `silence`: a link that carries nothing for so long has failed, if that is
-  // less than `timeout`.
+  // less than `timeout`. Unchecked: nobody else has the object yet.
   static Result<std::unique_ptr<RemoteAccess>> Create(
       rnic::Device& device, std::chrono::nanoseconds timeout,
-      std::chrono::nanoseconds silence = std::chrono::nanoseconds::max());
+      std::chrono::nanoseconds silence = std::chrono::nanoseconds::max())
+      HL_NO_THREAD_SAFETY_ANALYSIS;
   ~RemoteAccess();
 
   rnic::QueuePair& qp() { return *qp_; }

@@ -81,7 +81,6 @@ Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journa
     options.idle = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
   std::unique_ptr<FileLane> lane(
       new FileLane(std::move(journal), region, info, std::move(options)));
-  const MutexLock lock(lane->mutex_);
   HL_RETURN_IF_ERROR(lane->LoadLocked());
   const RegionGeometry& geometry = info.geometry;
   LaneCounters& counters = lane->counters_;

@@ -74,9 +74,10 @@ class FileLane {
  public:
   // Reads the table from `region`, which is the primary's own, is redone and is written by
   // `journal`. The lane owns the journal; `region` outlives it. kCorruption as FileTable::Load.
-  static Result<std::unique_ptr<FileLane>> Load(std::unique_ptr<Journal> journal,
-                                                std::span<std::byte> region, const RegionInfo& info,
-                                                FileLaneOptions options);
+  // Unchecked: nobody else has the lane yet.
+  static Result<std::unique_ptr<FileLane>> Load(
+      std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
+      FileLaneOptions options) HL_NO_THREAD_SAFETY_ANALYSIS;
 
   // While the journal is broken nothing is listed, found or read: nobody may take a group that is
   // out of reach for an empty one.

@@ -57,10 +57,6 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   HL_RETURN_IF_ERROR(server->Watch(server->evicted_event_.get(), 0, kEvicted));
   HL_RETURN_IF_ERROR(server->Watch(server->delivered_event_->get(), 0, kDelivered));
   server->threads_->Start();
-  {
-    const MutexLock lock(server->evicted_mutex_);
-    server->evicted_.reserve(kMaxContexts);
-  }
   engine->SetEvict([server = server.get()](ContextId context, const char* why) {
     const MutexLock lock(server->evicted_mutex_);
     server->evicted_.emplace_back(context, why);
@@ -77,7 +73,9 @@ ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
       log_(std::move(log)),
       ends_(log_),
       refusals_(log_, "client"),
-      limits_(limits) {}
+      limits_(limits) {
+  evicted_.reserve(kMaxContexts);
+}
 
 ControlServer::~ControlServer() {
   engine_->SetEvict(nullptr);
