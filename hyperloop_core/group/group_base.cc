@@ -10,6 +10,7 @@
 #include "common/cpu_pause.h"
 #include "group/check_operation.h"
 #include "group/infos.h"
+#include "hyperloop/core/invariant.h"
 #include "hyperloop/core/text.h"
 
 namespace hyperloop {
@@ -158,6 +159,8 @@ Result<Ticket> GroupBase::Start(const Operation& operation) {
   if (forked()) [[unlikely]] {
     return ForkedStatus();
   }
+  // An operation takes the slot of the one that is a window older, so that one is acknowledged.
+  HL_INVARIANT(submitted_ - acknowledged_ < geometry_.window);
   const Ticket ticket = submitted_ + 1;
   Status posted = Post(submitted_, operation);
   if (posted.ok() && operation.copy.size != 0) posted = PostCopy(operation.copy);
@@ -230,6 +233,7 @@ void GroupBase::AdvanceAcknowledged() {
   while (acknowledged_ < remote &&
          pending_[(acknowledged_ + 1) & pending_mask_].copies <= copies_done_)
     ++acknowledged_;
+  HL_INVARIANT(acknowledged_ <= submitted_ && copies_done_ <= copies_posted_);
   if (acknowledged_ != before) Acknowledged(acknowledged_);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/group_error.h"
+#include "hyperloop/core/invariant.h"
 #include "layout/crc32c.h"
 
 namespace hyperloop {
@@ -103,6 +104,7 @@ Status Journal::Resume(const Recovered& recovered) {
   // Records that were never acknowledged may be lost if this node's memory was damaged. The calls
   // that wait for them must fail.
   const bool lost_records = recovered.log.tail.seq < tail_.seq;
+  HL_INVARIANT(recovered.log.tail.seq >= acked_seq_);
   group_ = recovered.group;
   head_ = recovered.log.head;
   tail_ = executed_ = recovered.log.tail;
@@ -145,6 +147,7 @@ void Journal::TakeAcks(Ticket acknowledged) {
   while (executed_.seq < acked_seq_) {
     const Tracked& next = Track(executed_.seq + 1);
     if (next.executed == 0 || next.executed > acknowledged_) break;
+    HL_INVARIANT(next.cursor.seq == executed_.seq + 1);
     executed_ = next.cursor;
   }
 }
@@ -186,6 +189,7 @@ Operation::Copy Journal::NextCopy() const {
 
 void Journal::CopySubmitted(const Operation::Copy& copy, Ticket ticket) {
   Tracked& record = Track(pending_copy_);
+  HL_INVARIANT(record.cursor.seq == pending_copy_ && pending_entry_ < record.entry_count);
   pending_payload_ += copy.size;
   if (++pending_entry_ != record.entry_count) return;
   record.executed = ticket;
@@ -341,6 +345,10 @@ uint32_t Journal::SumRecord(const RecordSpec& spec, const std::byte* record, uin
 // release before the doorbell orders these stores.
 Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
   const uint64_t at = RingOffset(tail_.position);
+  // In one piece, over nothing that the head has not passed, and its tracking entry is free.
+  HL_INVARIANT(at + AlignRecord(length) <= kJournalOffset + ring_bytes());
+  HL_INVARIANT(ring_bytes_used() + AlignRecord(length) <= ring_bytes());
+  HL_INVARIANT(tail_.seq - executed_.seq <= track_mask_);
   std::byte* const record = region_.data() + at;
   RecordHeader header{};
   header.magic = info_.record_magic;
@@ -503,6 +511,9 @@ Status Journal::EmitStatements(uint64_t reserve) {
 
 void Journal::FinishHead() {
   if (next_head_ticket_ == 0 || next_head_ticket_ > acknowledged_) return;
+  // The head passes only what is executed everywhere, and never goes back.
+  HL_INVARIANT(next_head_.cursor.seq <= executed_.seq);
+  HL_INVARIANT(next_head_.cursor.position >= head_.cursor.position);
   head_ = next_head_;
   next_head_ticket_ = 0;
   target_ = {};

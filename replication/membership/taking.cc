@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "control/owner.h"
+#include "hyperloop/core/invariant.h"
 #include "hyperloop/core/text.h"
 #include "membership/strangers.h"
 
@@ -191,6 +192,8 @@ class Rules {
   Outcome BeginSealing(Opening state) const {
     const Uuid owner = random_();
     const TakePlan& plan = state.draft.plan;
+    HL_INVARIANT(plan.epoch != 0 && state.epoch >= plan.epoch);
+    HL_INVARIANT(!plan.configuration.replicas.empty());
     Configuration next = plan.configuration;
     next.epoch = state.epoch;
     next.owner = OwnerDigest(owner);
@@ -256,6 +259,9 @@ Effect Taking::Step(Event event, const Random& random) {
   if (Begin* const begin = std::get_if<Begin>(&event)) wish_ = std::move(begin->wish);
   Outcome outcome = std::visit(Rules(wish_, random), state_, event);
   state_ = std::move(outcome.state);
+  const bool over =
+      std::holds_alternative<Serving>(state_) || std::holds_alternative<Refused>(state_);
+  HL_INVARIANT(std::holds_alternative<End>(outcome.effect) == over);
   return std::move(outcome.effect);
 }
 
