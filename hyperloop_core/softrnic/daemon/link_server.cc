@@ -280,15 +280,25 @@ void LinkServer::HandleEvents(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     const uint64_t what = event.data.u64;
     if (what == kListenerEvents) {
-      ForStranger([this] {
-        if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", kNoMemory);
+      const auto accept = [this] {
+        sockets_.known_held();
+        Accept();
+      };
+      ForStranger([&] {
+        if (RanOutOfMemory(accept)) refusals_.Note("somebody", kNoMemory);
       });
     } else if (what == kWakeEvents) {
       uint64_t count;
       [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);
     } else if (const auto found = connections_.find(what); found != connections_.end()) {
       Connection& c = *found->second;
-      const auto handle = [&] { Guard(c, [&] { HandleConnection(c, event.events); }); };
+      const auto handle = [&] {
+        sockets_.known_held();
+        Guard(c, [&] {
+          sockets_.known_held();
+          HandleConnection(c, event.events);
+        });
+      };
       c.stranger() ? ForStranger(handle) : handle();
     }
   }

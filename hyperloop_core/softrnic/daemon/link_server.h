@@ -164,73 +164,76 @@ class LinkServer final : public LinkPort {
   // That of a configured link, which may be a former one of it (Neighbour::id). Null: there is
   // none.
   Neighbour* NeighbourAt(LinkId link) const;
-  // Called by the server's thread only, which holds sockets_ except while it waits in the kernel;
-  // from TakeOutbox on also by who runs the engine and holds it.
+  // Called by the server's thread, which holds sockets_ except while it waits in the kernel; from
+  // TakeOutbox on also by who runs the engine.
   void Run();
-  void HandleEvents(std::span<const epoll_event> events);
+  void HandleEvents(std::span<const epoll_event> events) HL_REQUIRES(sockets_);
   template <class F>
   void ForStranger(F&& f);
   template <class Event>
-  bool Guard(Connection& c, Event&& event);
-  int Timers();
-  SteadyClock::time_point LookAtFiles(SteadyClock::time_point now);
-  void LookAtPeers();
-  Status TakePeers();
-  void ReportPeers(const Status& why);
-  Result<std::vector<LinkPeer>> ReadOthers() const;
-  bool HasHostsOfFile() const;
-  void DropHosts(Neighbour& neighbour, const std::map<std::string, LinkAddress>& wanted);
-  void CloseLinksFrom(const std::set<uint64_t>& hosts);
-  Neighbour& NeighbourForMore(const LinkAddress& address);
-  void AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts, std::string_view why);
-  Neighbour& AddNeighbour(const LinkAddress& address);
-  void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts);
-  void LookAtTrusted();
-  void TakeTrusted();
-  std::set<uint64_t> NamesForLinks() const;
-  void EndQueuePairsOf(const std::set<uint64_t>& hosts);
-  void PartUntrusted(Neighbour& neighbour, const std::string& host);
-  bool HasRoomAt(const LinkAddress& address) const;
-  bool LostItsLines() const;
-  bool IsTrustedStill(const Connection& c) const;
-  bool IsTrustedAs(const std::string& host) const;
-  void KnowSource(const std::string& source);
-  void ForgetSources();
-  void Dial(Neighbour& neighbour);
-  void Accept();
-  uint64_t OneToGiveUp(const std::string& source) const;
-  void BoundConnectionsOf(const Connection& c);
-  void RefreshKeys();
-  identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const;
-  void WatchListener(bool on);
+  bool Guard(Connection& c, Event&& event) HL_REQUIRES(sockets_);
+  int Timers() HL_REQUIRES(sockets_);
+  SteadyClock::time_point LookAtFiles(SteadyClock::time_point now) HL_REQUIRES(sockets_);
+  void LookAtPeers() HL_REQUIRES(sockets_);
+  Status TakePeers() HL_REQUIRES(sockets_);
+  void ReportPeers(const Status& why) HL_REQUIRES(sockets_);
+  Result<std::vector<LinkPeer>> ReadOthers() const HL_REQUIRES(sockets_);
+  bool HasHostsOfFile() const HL_REQUIRES(sockets_);
+  void DropHosts(Neighbour& neighbour, const std::map<std::string, LinkAddress>& wanted)
+      HL_REQUIRES(sockets_);
+  void CloseLinksFrom(const std::set<uint64_t>& hosts) HL_REQUIRES(sockets_);
+  Neighbour& NeighbourForMore(const LinkAddress& address) HL_REQUIRES(sockets_);
+  void AddHosts(Neighbour& neighbour, const std::vector<std::string>& hosts, std::string_view why)
+      HL_REQUIRES(sockets_);
+  Neighbour& AddNeighbour(const LinkAddress& address) HL_REQUIRES(sockets_);
+  void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts) HL_REQUIRES(sockets_);
+  void LookAtTrusted() HL_REQUIRES(sockets_);
+  void TakeTrusted() HL_REQUIRES(sockets_);
+  std::set<uint64_t> NamesForLinks() const HL_REQUIRES(sockets_);
+  void EndQueuePairsOf(const std::set<uint64_t>& hosts) HL_REQUIRES(sockets_);
+  void PartUntrusted(Neighbour& neighbour, const std::string& host) HL_REQUIRES(sockets_);
+  bool HasRoomAt(const LinkAddress& address) const HL_REQUIRES(sockets_);
+  bool LostItsLines() const HL_REQUIRES(sockets_);
+  bool IsTrustedStill(const Connection& c) const HL_REQUIRES(sockets_);
+  bool IsTrustedAs(const std::string& host) const HL_REQUIRES(sockets_);
+  void KnowSource(const std::string& source) HL_REQUIRES(sockets_);
+  void ForgetSources() HL_REQUIRES(sockets_);
+  void Dial(Neighbour& neighbour) HL_REQUIRES(sockets_);
+  void Accept() HL_REQUIRES(sockets_);
+  uint64_t OneToGiveUp(const std::string& source) const HL_REQUIRES(sockets_);
+  void BoundConnectionsOf(const Connection& c) HL_REQUIRES(sockets_);
+  void RefreshKeys() HL_REQUIRES(sockets_);
+  identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const
+      HL_REQUIRES(sockets_);
+  void WatchListener(bool on) HL_REQUIRES(sockets_);
   static bool IsNews(Neighbour& neighbour, std::string_view why);
-  void HandleConnection(Connection& c, uint32_t events);
-  bool Connected(Connection& c);
-  bool ReadFrom(Connection& c);
-  bool TakeFrames(Connection& c);
-  Status JudgePacket(Connection& c, const Packet& packet, bool* refused);
-  void RefuseClaim(Connection& c, const Packet& packet);
-  bool MayHandOver(const Connection& c, uint64_t taken);
-  void HandOver(Connection& c, Arrival packets, uint64_t bytes);
-  ssize_t SendSome(Connection& c);
-  bool WriteTo(Connection& c);
-  bool IsTold(const std::string& name);
-  void TakeNames(Connection& c, const identity::Peer& peer);
-  bool Proves(Connection& c, uint64_t prefix);
-  void Opened(Connection& c);
-  void Close(uint64_t serial, std::string_view why);
-  void TakeOutbox();
-  void AddToFrame(Connection& c, Batch& batch);
-  void SealFrame(Connection& c);
-  Connection* OpenConnectionOf(LinkId link);
-  void CountAnswered();
-  void ResumeReading();
-  void Watch(Connection& c);
-  void SignOfLife(Connection& c);
+  void HandleConnection(Connection& c, uint32_t events) HL_REQUIRES(sockets_);
+  bool Connected(Connection& c) HL_REQUIRES(sockets_);
+  bool ReadFrom(Connection& c) HL_REQUIRES(sockets_);
+  bool TakeFrames(Connection& c) HL_REQUIRES(sockets_);
+  Status JudgePacket(Connection& c, const Packet& packet, bool* refused) HL_REQUIRES(sockets_);
+  void RefuseClaim(Connection& c, const Packet& packet) HL_REQUIRES(sockets_);
+  bool MayHandOver(const Connection& c, uint64_t taken) HL_REQUIRES(sockets_);
+  void HandOver(Connection& c, Arrival packets, uint64_t bytes) HL_REQUIRES(sockets_);
+  ssize_t SendSome(Connection& c) HL_REQUIRES(sockets_);
+  bool WriteTo(Connection& c) HL_REQUIRES(sockets_);
+  bool IsTold(const std::string& name) HL_REQUIRES(sockets_);
+  void TakeNames(Connection& c, const identity::Peer& peer) HL_REQUIRES(sockets_);
+  bool Proves(Connection& c, uint64_t prefix) HL_REQUIRES(sockets_);
+  void Opened(Connection& c) HL_REQUIRES(sockets_);
+  void Close(uint64_t serial, std::string_view why) HL_REQUIRES(sockets_);
+  void TakeOutbox() HL_REQUIRES(sockets_);
+  void AddToFrame(Connection& c, Batch& batch) HL_REQUIRES(sockets_);
+  void SealFrame(Connection& c) HL_REQUIRES(sockets_);
+  Connection* OpenConnectionOf(LinkId link) HL_REQUIRES(sockets_);
+  void CountAnswered() HL_REQUIRES(sockets_);
+  void ResumeReading() HL_REQUIRES(sockets_);
+  void Watch(Connection& c) HL_REQUIRES(sockets_);
+  void SignOfLife(Connection& c) HL_REQUIRES(sockets_);
   void PushEvents(Arrivals events);
   void WakeThread();
-  Neighbour* NeighbourOf(const Connection& c);
-  void TellEngine();
+  Neighbour* NeighbourOf(const Connection& c) HL_REQUIRES(sockets_);
+  void TellEngine() HL_REQUIRES(sockets_);
   // Called by who runs the engine only.
   bool WriteHere();
   bool PacketsLeft() const;
@@ -256,19 +259,23 @@ class LinkServer final : public LinkPort {
   uint64_t reported_ = 0;    // that of which it was said that it ends no link
   // GidPrefix of those that could make links then, and of those that have proved to be since.
   std::set<uint64_t> link_names_;
-  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
-  std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
-  uint64_t next_serial_ = 16;            // below: the server's own descriptors
+  std::map<uint64_t, std::unique_ptr<Connection>> connections_ HL_GUARDED_BY(sockets_);
+  // Serial numbers of accepted connections.
+  std::map<LinkId, uint64_t> incoming_ HL_GUARDED_BY(sockets_);
+  uint64_t next_serial_ HL_GUARDED_BY(sockets_) = 16;  // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   RefusalLog refusals_;
   std::set<std::string> known_sources_;     // of neighbours, configured or proven
   int introductions_ = 0;                   // steps that may still be taken in this turn
   SteadyClock::time_point accept_again_{};  // not 0: the listener is not watched until then
-  size_t answer_bytes_ = 0;  // of all connections that neighbours made, as of the last turn
-  uint64_t answered_ = 0;    // part of handed_ that was answered when the outbox was last read
+  // Of all connections that neighbours made, as of the last turn.
+  size_t answer_bytes_ HL_GUARDED_BY(sockets_) = 0;
+  // Part of handed_ that was answered when the outbox was last read.
+  uint64_t answered_ HL_GUARDED_BY(sockets_) = 0;
   // What the engine was handed and has not answered, in order: (connection, bytes).
-  std::deque<std::pair<uint64_t, uint64_t>> in_flight_;
-  uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last
+  std::deque<std::pair<uint64_t, uint64_t>> in_flight_ HL_GUARDED_BY(sockets_);
+  // The serial number of the connection that was resumed last.
+  uint64_t resumed_ HL_GUARDED_BY(sockets_) = 0;
   SteadyClock::time_point read_keys_at_{};  // not before, for a claim of an open connection
   int nice_ = 0, own_nice_ = 0;
   Counters counters_;

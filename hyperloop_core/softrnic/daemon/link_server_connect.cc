@@ -35,8 +35,11 @@ int LinkServer::Timers() {
   next = std::min(next, LookAtFiles(now));
   for (auto& neighbour : Neighbours()) {
     if (neighbour->connection != 0 || neighbour->gone) continue;
-    if (now >= neighbour->dial_at && RanOutOfMemory([&] { Dial(*neighbour); }) &&
-        IsNews(*neighbour, kNoMemory))
+    const auto dial = [&] {
+      sockets_.known_held();
+      Dial(*neighbour);
+    };
+    if (now >= neighbour->dial_at && RanOutOfMemory(dial) && IsNews(*neighbour, kNoMemory))
       LogLine(log_.get(), LogLevel::kWarn,
               {"link to ", neighbour->name, ": ", kNoMemory, "; trying again"});
     if (neighbour->connection == 0) next = std::min(next, neighbour->dial_at);
@@ -58,8 +61,11 @@ int LinkServer::Timers() {
     }
     if (!c.channel.open()) next = std::min(next, c.begun + limit);
     if (!c.channel.open() || !c.dialed) continue;
-    if (now - c.said >= kSignOfLife && c.unsent() == 0 && !Guard(c, [&] { SignOfLife(c); }))
-      continue;
+    const auto sign = [&] {
+      sockets_.known_held();
+      SignOfLife(c);
+    };
+    if (now - c.said >= kSignOfLife && c.unsent() == 0 && !Guard(c, sign)) continue;
     next =
         std::min({next, c.heard + limit, std::max(c.said + kSignOfLife, now + milliseconds(10))});
   }

@@ -79,6 +79,7 @@ Result<std::vector<LinkPeer>> LinkServer::ReadOthers() const {
 
 // Hosts at one address share a link.
 Status LinkServer::AddNeighbours(Engine* engine) {
+  const MutexLock sockets(sockets_);
   HL_ASSIGN_OR_RETURN(const std::vector<LinkPeer> peers, ReadOthers());
   std::map<std::string, std::vector<std::string>> hosts;  // by address
   for (const LinkPeer& each : peers) hosts[each.address.ToString()].push_back(each.host);
@@ -123,7 +124,11 @@ void LinkServer::LookAtPeers() {
     return;
   }
   Status taken;
-  if (RanOutOfMemory([&] { taken = TakePeers(); })) {
+  const auto take = [&] {
+    sockets_.known_held();
+    taken = TakePeers();
+  };
+  if (RanOutOfMemory(take)) {
     peers_watch_.Forget();
     LogLine(log_.get(), LogLevel::kWarn,
             {"the file of peers is not read again: ", kNoMemory, "; trying again"});
@@ -179,7 +184,7 @@ Status LinkServer::TakePeers() {
   std::map<std::string, Neighbour*> unused;
   for (const auto& neighbour : Neighbours())
     if (neighbour->gone) unused.emplace(neighbour->address.ToString(), neighbour.get());
-  std::erase_if(added, [&](const auto& each) {
+  std::erase_if(added, [&](const auto& each) HL_REQUIRES(sockets_) {
     const auto found = unused.find(each.first);
     if (found == unused.end()) return false;
     AddHosts(*found->second, each.second, news);
@@ -271,6 +276,7 @@ void LinkServer::LookAtTrusted() {
   trusted_watch_.Look();
   if (trusted_watch_.restless() != 0) return;  // it is being written
   [[maybe_unused]] const bool later = RanOutOfMemory([this] {
+    sockets_.known_held();
     RefreshKeys();
     const uint64_t generation = options_.keys->generation();
     if (generation == judged_ || !trusted_watch_.Same()) return;
@@ -372,7 +378,7 @@ bool LinkServer::LostItsLines() const {
   const auto lines = options_.keys->trusted();
   return std::ranges::none_of(
              lines, [](const auto& line) { return (line.roles & identity::kRoleLink) != 0; }) &&
-         std::ranges::any_of(connections_, [this](const auto& each) {
+         std::ranges::any_of(connections_, [this](const auto& each) HL_REQUIRES(sockets_) {
            return each.second->channel.open() && !IsTrustedStill(*each.second);
          });
 }

@@ -258,7 +258,10 @@ void LinkServer::TakeOutbox() {
     const size_t bytes = batch.packets.size();
     bool taken = false;
     if (Connection* const c = OpenConnectionOf(batch.link))
-      taken = Guard(*c, [&] { AddToFrame(*c, batch); });
+      taken = Guard(*c, [&] {
+        sockets_.known_held();
+        AddToFrame(*c, batch);
+      });
     Neighbour* const neighbour = taken ? nullptr : NeighbourAt(batch.link);
     if (neighbour != nullptr) neighbour->queued.fetch_sub(static_cast<int64_t>(bytes));
   }
@@ -268,6 +271,7 @@ void LinkServer::TakeOutbox() {
       Connection& c = *(it++)->second;  // it may be closed
       if (c.frame.empty() || c.urgency() != urgency) continue;
       Guard(c, [&] {
+        sockets_.known_held();
         SealFrame(c);
         c.awaited = false;
         if (WriteTo(c)) Watch(c);
@@ -349,7 +353,10 @@ void LinkServer::ResumeReading() {
     if (!c.more) continue;
     const uint64_t serial = c.serial;
     const uint64_t before = handed_.load(std::memory_order_relaxed);
-    Guard(c, [&] { TakeFrames(c); });
+    Guard(c, [&] {
+      sockets_.known_held();
+      TakeFrames(c);
+    });
     if (handed_.load(std::memory_order_relaxed) != before) resumed_ = serial;
   }
   for (auto& [serial, c] : connections_) Watch(*c);
