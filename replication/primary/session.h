@@ -356,7 +356,7 @@ class Session {
   std::string MetricsPage(const std::string& group) const;
   void AddReplicas(const metrics::Label& group, metrics::Page* page) const;
   // The error of a call that finds no lane.
-  Status NotServing();
+  Status NotServing() HL_REQUIRES_SHARED(state_mutex_);
   // Remembers that the group is lost, if `status` is an error of the group. Returns the error that
   // the caller gets for it: kFenced once this store is fenced.
   Status NoteFailure(const Status& status);
@@ -407,7 +407,7 @@ class Session {
   std::unique_ptr<AbsentWatch> absent_watch_;
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
-  bool closed_ = false;
+  bool closed_ HL_GUARDED_BY(state_mutex_) = false;
   bool only_prepares_ = false;  // as TakeRequest's
   PhaseTimes times_;            // of the taking
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
