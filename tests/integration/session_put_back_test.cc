@@ -224,7 +224,9 @@ TEST_F(SessionPutBackTest, NorByAPrimaryThatServesWhenARivalsReplicaComesBack) {
     Stop(2);
     std::unique_ptr<Store> store;
     for (int i = 0; i < openings; ++i) {
-      if (store != nullptr) ASSERT_OK(store->Close());
+      if (store != nullptr) {
+        ASSERT_OK(store->Close());
+      }
       store = Taken(Options());
       ASSERT_NE(store, nullptr);
     }
