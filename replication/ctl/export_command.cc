@@ -7,6 +7,7 @@
 #include <span>
 
 #include "ctl/command.h"
+#include "ctl/log_seen.h"
 #include "ctl/nodes.h"
 #include "files/export.h"
 #include "hyperloop/core/group.h"
@@ -74,10 +75,11 @@ size_t MayHaveGoneOn(const Nodes& nodes, const NodeStatus& own, const std::vecto
   return left_voters > voters / 2 && left > all / 2 ? left : 0;
 }
 
-// kCorruption: the primary's pool, if it is on this machine, proves that the replica's log lacks
-// what was acknowledged.
+// kCorruption: the primary's pool, if it is on this machine, proves that the replica's log ends
+// before what was acknowledged. A pool of another history is added to `*other_records`.
 Status CheckAgainstPrimary(const std::string& pool, const std::string& name, const NodeStatus& own,
-                           std::vector<std::string>* unread) {
+                           LogSeen& seen, std::vector<std::string>* unread,
+                           std::vector<std::string>* other_records) {
   if (pool.empty() || !std::filesystem::exists(pool)) return {};
   const Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(pool);
   const Result<NodeStatus> primary = view.ok() ? (*view)->ReadStatus() : view.status();
@@ -91,7 +93,14 @@ Status CheckAgainstPrimary(const std::string& pool, const std::string& name, con
                                            : last.branch_epoch == own.branch_epoch &&
                                                  last.branch_owner == own.branch_owner;
   const bool same_group = primary->formatted && primary->group == own.group;
-  if (!same_group || !same_branch || primary->acked_seq <= own.last_seq) return {};
+  if (!same_group || !same_branch) return {};
+  if (primary->acked_seq <= own.last_seq) {
+    const std::string pool_name = "the primary's pool " + pool;
+    LogSeen log(pool_name, *primary, **view);
+    HL_ASSIGN_OR_RETURN(const std::string lacks, seen.Lacks(log));
+    if (!lacks.empty()) other_records->push_back(lacks);
+    return {};
+  }
   return Corruption(Text("the log of ", name, " ends at sequence ", own.last_seq,
                          ", and the primary's pool ", pool, " states that everything up to ",
                          primary->acked_seq,
@@ -135,14 +144,29 @@ Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own
 
 // kCorruption: another replica's log is newer than this one's, or has records behind its end that
 // this one may have had too. While a primary writes, logs of one epoch differ at any moment, so
-// that only their epochs are compared.
+// that only their epochs are compared. A replica of another history whose log is not newer is added
+// to `*other_records`.
 Status CheckAgainst(const std::vector<Other>& others, const std::string& name, NodeView& view,
-                    uint32_t replica, const NodeStatus& own, bool live) {
+                    uint32_t replica, const NodeStatus& own, LogSeen& seen, bool live,
+                    std::vector<std::string>* other_records) {
   for (const Other& other : others) {
+    LogSeen log(other.name, other.status, *other.view);
+    HL_ASSIGN_OR_RETURN(const std::string lacks, seen.Lacks(log));
     const bool older_epoch = other.status.installed_epoch > own.installed_epoch;
-    if (!IsAhead(other.status, own) || (live && !older_epoch)) continue;
+    if (!IsAhead(other.status, own) || (live && !older_epoch)) {
+      if (!lacks.empty()) other_records->push_back(lacks);
+      continue;
+    }
+    HL_ASSIGN_OR_RETURN(const std::string kept, log.Lacks(seen));
+    if (!kept.empty()) {
+      return Corruption(Text("add --partial to have what ", name, " holds, and export from ",
+                             other.name, " (--replica ", other.index,
+                             "), too: the two have different histories of the group, and neither "
+                             "export has all that was acknowledged: ",
+                             kept));
+    }
     HL_ASSIGN_OR_RETURN(const bool on_its_way, WasOnItsWay(view, replica, own, other, others));
-    if (on_its_way) {
+    if (on_its_way && lacks.empty()) {
       std::fprintf(
           stderr,
           "hyperloopctl: %s has %llu records more, which were on their way when the primary "
@@ -186,6 +210,8 @@ std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) 
 // With what the exported replica was compared.
 struct Comparison {
   std::vector<std::string> unread;  // with which replicas it could not be, and why
+  // Which others prove records to be acknowledged that it lacks, although its log is as new.
+  std::vector<std::string> other_records;
   size_t may_have_gone_on = 0;      // as MayHaveGoneOn
   std::string directory;            // where the database was bound when this log ended
 };
@@ -211,11 +237,14 @@ Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) 
   };
   if (!status.log_error.empty()) return damaged(status.log_error);
   if (!status.formatted) return NotFound(place->name + " holds no database yet");
-  Status behind = CheckAgainst(others, place->name, *view, options.replica, status, options.live);
-  if (behind.ok() && !options.live)
-    behind = CheckAgainstPrimary(nodes.primary_pool(), place->name, status, &compared->unread);
-  if (!behind.ok() && !options.partial) return behind;
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+  LogSeen seen(place->name, status, image.bytes());
+  Status behind = CheckAgainst(others, place->name, *view, options.replica, status, seen,
+                               options.live, &compared->other_records);
+  if (behind.ok() && !options.live)
+    behind = CheckAgainstPrimary(nodes.primary_pool(), place->name, status, seen,
+                                 &compared->unread, &compared->other_records);
+  if (!behind.ok() && !options.partial) return behind;
   uint64_t known_acked = 0;
   for (const Other& other : others) {
     if (!options.partial && other.status.installed_epoch == status.installed_epoch)
@@ -256,7 +285,13 @@ bool SayWhatWasNotCompared(const Comparison& compared) {
                  "this one misses\n",
                  each.c_str());
   }
-  if (compared.may_have_gone_on == 0) return true;
+  for (const std::string& each : compared.other_records) {
+    std::fprintf(stderr,
+                 "hyperloopctl: keep that pool, and export from there, too, before one of the two "
+                 "histories of the group is given up: %s\n",
+                 each.c_str());
+  }
+  if (compared.may_have_gone_on == 0) return compared.other_records.empty();
   std::fprintf(stderr,
                "hyperloopctl: look first into the directory of the last primary, %s where this "
                "replica was told of it last: where it is whole, it holds all that was acknowledged "

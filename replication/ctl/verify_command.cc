@@ -10,6 +10,7 @@
 #include <set>
 
 #include "ctl/command.h"
+#include "ctl/log_seen.h"
 #include "ctl/nodes.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/store.h"
@@ -40,6 +41,20 @@ bool IsOfFormerTaking(const NodeStatus& pool, const std::vector<Member>& replica
   });
 }
 
+// Whether the primary's pool proves acknowledged records that some replica's log lacks, as after
+// replicas went back to older copies of their pools, and another primary went on from these.
+Result<bool> ProvesOtherRecords(const NodeStatus& pool, NodeView& view,
+                                const std::vector<Member>& replicas) {
+  const std::string name = "primary";
+  LogSeen log(name, pool, view);
+  for (const Member& each : replicas) {
+    LogSeen theirs(each.name, each.status, *each.view);
+    HL_ASSIGN_OR_RETURN(const bool differ, log.IsAnotherHistoryThan(theirs));
+    if (differ) return true;
+  }
+  return false;
+}
+
 // Checks each member alone; the group is at rest. `*left_out` says why the primary's pool is not
 // among them; it is left as it is otherwise.
 Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
@@ -62,7 +77,8 @@ Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
   HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
   Result<NodeStatus> status = view->Check();
   if (!status.ok()) return status.status().WithContext("primary");
-  if (IsOfFormerTaking(*status, members)) {
+  HL_ASSIGN_OR_RETURN(const bool proves, ProvesOtherRecords(*status, *view, members));
+  if (!proves && IsOfFormerTaking(*status, members)) {
     *left_out = Text("; left out: ", nodes.primary_pool(),
                      ", whose log ends before the group's newest epoch: it is a former primary's, "
                      "or has lost its end; an opening that uses it makes it equal");
@@ -96,14 +112,41 @@ Status FindDamage(const std::vector<Member>& members) {
                          "; hyperloopctl verify --repair mends what any replica has sound"));
 }
 
-// kCorruption: members of different groups or epochs, or logs that end at different records.
+Status CompareGroups(const std::vector<Member>& members) {
+  const Member& first = members.front();
+  for (const Member& member : members) {
+    if (member.status.group == first.status.group) continue;
+    return Corruption(Text(member.name, " belongs to group ", member.status.group, ", ", first.name,
+                           " to group ", first.status.group));
+  }
+  return {};
+}
+
+// kCorruption: two members, each of which has acknowledged records that the other lacks.
+Status CompareHistories(const std::vector<Member>& members) {
+  std::vector<LogSeen> logs;
+  for (const Member& each : members) logs.emplace_back(each.name, each.status, *each.view);
+  for (size_t i = 0; i < logs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      HL_ASSIGN_OR_RETURN(const bool differ, logs[i].IsAnotherHistoryThan(logs[j]));
+      if (!differ) continue;
+      return Corruption(
+          Text("start the members on the pools that they had; if these are lost, hyperloopctl export "
+               "writes both histories before you give one up: ",
+               members[j].name, " and ", members[i].name,
+               " have two histories of the group, each with acknowledged records that the other "
+               "lacks (their logs end at sequence ",
+               members[j].status.last_seq, " and ", members[i].status.last_seq, ", of epochs ",
+               members[j].status.last_epoch, " and ", members[i].status.last_epoch, ")"));
+    }
+  }
+  return {};
+}
+
+// kCorruption: members of different epochs, or logs that end at different records.
 Status CompareLogs(const std::vector<Member>& members) {
   const Member* first = &members.front();
   for (const Member& member : members) {
-    if (member.status.group != first->status.group) {
-      return Corruption(Text(member.name, " belongs to group ", member.status.group, ", ",
-                             first->name, " to group ", first->status.group));
-    }
     if (member.replica && first->replica &&
         member.status.installed_epoch != first->status.installed_epoch) {
       return Corruption(Text("regions differ: ", first->name, " is installed under epoch ",
@@ -169,6 +212,8 @@ uint64_t BytesInUse(const Member& member) {
 
 Status Compare(const std::vector<Member>& members) {
   HL_RETURN_IF_ERROR(FindDamage(members));
+  HL_RETURN_IF_ERROR(CompareGroups(members));
+  HL_RETURN_IF_ERROR(CompareHistories(members));
   HL_RETURN_IF_ERROR(CompareLogs(members));
   return CompareBytes(members);
 }

@@ -6,7 +6,7 @@ namespace hyperloop {
 namespace {
 
 constexpr std::string_view kBetween = " | ";
-constexpr size_t kMaxReason = 240;
+constexpr size_t kMaxReason = 340;  // a refusal up to its way out
 
 }  // namespace
 

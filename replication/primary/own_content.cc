@@ -307,8 +307,9 @@ Status CheckReplaceable(const std::string& replica, const HeldProof& held,
   const auto refused = [&](const std::string& what) {
     return InvalidArgument(Text(replica, " proves that everything up to record ", held.acked_seq,
                                 " was acknowledged, ", what,
-                                ". So it is not overwritten: hyperloopctl export writes what it "
-                                "holds, and it joins with a fresh pool"));
+                                ". So it is not overwritten: hyperloopctl export --replica N --to "
+                                "DIR --partial writes what it holds; keep its pool, too, and start "
+                                "it with a fresh one to join"));
   };
   if (held.acked_seq > shown.log.tail.seq)
     return refused(Text("but the group's log ends at ", shown.log.tail.seq));
