@@ -123,7 +123,10 @@ class Diagnosis {
   void CompareWithGroup(StoreOptions group) {
     group.takeover = false;
     HyperloopFileSystem fs(fs_, group, Store::Open);
-    const Status fits = fs.Examine(directory_);
+    std::vector<HyperloopFileSystem::Remark> remarks;
+    const Status fits = fs.Examine(directory_, &remarks);
+    for (const auto& [level, text] : remarks)
+      Add(level == LogLevel::kError ? Kind::kBad : Kind::kNote, "the opening: " + text);
     if (fits.ok()) return Add(Kind::kGood, "the group takes the directory as it is");
     const bool out_of_reach = fits.code() == Code::kUnavailable || fits.code() == Code::kTimedOut;
     if (fits.code() == Code::kBusy)

@@ -31,6 +31,28 @@ class FilesOfStore final : public GroupFiles {
   const std::vector<FileInfo> files_;
 };
 
+// Keeps what a taking warns of.
+class Remarks final : public Log {
+ public:
+  void Write(LogLevel level, std::string_view message) override {
+    if (level < LogLevel::kWarn) return;
+    const std::lock_guard<std::mutex> guard(mutex_);
+    written_.push_back({level, std::string(message)});
+  }
+  // A taking that fails writes its error last.
+  std::vector<HyperloopFileSystem::Remark> BeforeLastError() const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    auto written = written_;
+    while (!written.empty() && written.back().level != LogLevel::kError) written.pop_back();
+    if (!written.empty()) written.pop_back();
+    return written;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<HyperloopFileSystem::Remark> written_;
+};
+
 // Writes `what` and the names to the log, if there are any.
 void LogNames(BoundDirectory& bound, LogLevel level, const std::string& what,
               const std::vector<std::string>& names) {
@@ -176,7 +198,7 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
 }
 
 // The judgement ends the taking, before anything changes. No log shows that as an error.
-Status HyperloopFileSystem::Examine(const std::string& directory) {
+Status HyperloopFileSystem::Examine(const std::string& directory, std::vector<Remark>* remarks) {
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
   TakeRequest request;
   PairingFile file;
@@ -187,9 +209,11 @@ Status HyperloopFileSystem::Examine(const std::string& directory) {
     fits = true;
     return Aborted("the group was only looked at");
   };
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, open_store_(options_, nullptr));
+  const auto remarked = std::make_shared<Remarks>();
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, open_store_(options_, remarked));
   TakeResult taken;
   const Status refused = store->Take(request, &taken);
+  if (remarks != nullptr) *remarks = remarked->BeforeLastError();
   store->Close().IgnoreError();
   return fits ? Status::Ok() : refused;
 }

@@ -160,7 +160,14 @@ class Session::TakingDriver {
     if (event.refused.has_value() && s_.Rules().bears_missing()) {
       const MemberLook& look = taking_.draft().looks[*event.refused];
       s_.failed_in_taking_.emplace(look.address, event.status.message());
+      SayWithout(LogLevel::kError, {look.name, look.address, event.status.message()});
     }
+    // A taking that goes on says so when it happens.
+    if (s_.stands_in_for_.has_value() && !event.status.ok())
+      s_.Say(LogLevel::kWarn,
+             Text("the replicas went back to older copies of their pools: all of them become what "
+                  "the primary's own pool ",
+                  s_.options_.pool, " holds, which proves that later records were acknowledged"));
     return event;
   }
   Event CarryOut(const taking::Ask&) { return taking::Asked{s_.LookAtMembers()}; }
@@ -317,6 +324,9 @@ class Session::TakingDriver {
   }
   Event CarryOut(const taking::End&) { return taking::Begin{}; }  // Run ends before
 
+  void SayWithout(LogLevel level, const MissingReplica& missing) const {
+    s_.Say(level, Text("goes on without ", missing.name, ": ", missing.why));
+  }
   void SayTaken() const;
 
   Session& s_;
@@ -331,7 +341,7 @@ class Session::TakingDriver {
 
 void Session::TakingDriver::SayTaken() const {
   for (const MissingReplica& each : taking_.draft().missing)
-    s_.Say(LogLevel::kWarn, Text("goes on without ", each.name, ": ", each.why));
+    if (!each.refused) SayWithout(LogLevel::kWarn, each);  // that is said already
   if (plan().forced) {
     s_.Say(LogLevel::kWarn, Text("these were given up for good, without a majority: the group's "
                                  "history splits at epoch ",

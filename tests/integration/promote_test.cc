@@ -408,8 +408,35 @@ TEST_F(TwoPoolsLostTest, OldCopiesOfThemDoNoHarmBesideThePrimarysPool) {
   fs::rename(away, pool);
   const Outcome with = Ctl(doctor);
   EXPECT_EQ(with.exit_status, 0) << with.text;
+  EXPECT_THAT(with.text, HasSubstr("note  the opening: the replicas went back to older copies"));
   ExpectHoldsAll(Continuing(), Directory());
   ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+// Replica 1 was down while all others, and the primary's pool, went back to older copies and on.
+TEST_F(TwoPoolsLostTest, TheDoctorNamesAReplicaThatProvesMoreAndIsLeftOut) {
+  const std::string own = cluster_.Options().pool;
+  for (const uint32_t i : {0u, 2u}) fs::copy_file(cluster_.pool(i), CopyOf(i));
+  fs::copy_file(own, own + ".copy");
+  ASSERT_NO_FATAL_FAILURE(Write(kKeys, /*flush=*/false));
+  for (const uint32_t i : {0u, 1u, 2u}) cluster_.KillReplica(i);
+  for (const uint32_t i : {0u, 2u}) fs::rename(CopyOf(i), cluster_.pool(i));
+  fs::rename(own + ".copy", own);
+  ASSERT_OK(cluster_.Restart());
+  cluster_.KillReplica(1);
+  StoreOptions anew = Continuing();
+  anew.restore = anew.rebind = true;
+  {
+    TestDatabase database(anew, NewDirectory());
+    ASSERT_OK(database.Open());
+  }
+  ASSERT_OK(cluster_.Restart());
+  const Outcome doctor =
+      Ctl("doctor --db " + NewDirectory() + " --uri '" + FormatStoreUri(Continuing()) + "'");
+  EXPECT_EQ(doctor.exit_status, 1) << doctor.text;
+  EXPECT_THAT(doctor.text, HasSubstr("BAD   the opening: goes on without replica " +
+                                     cluster_.endpoint(1)));
+  EXPECT_THAT(doctor.text, HasSubstr("ok    the group takes the directory as it is"));
 }
 
 TEST_F(TwoPoolsLostTest, ThePrimarysDirectoryBecomesTheDatabaseOfANewGroup) {
