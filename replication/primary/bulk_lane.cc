@@ -190,7 +190,7 @@ std::string BulkLane::WhyNotLocked(const Replica& replica,
                                    const std::vector<WholeFile>& files) const {
   if (!replica.error.ok()) return replica.error.message() + Remedy(replica.error.code());
   const Refusal* const refusal = RefusalLocked(replica, files);
-  if (refusal == nullptr) return "it takes no bytes" + Remedy(Code::kOk);
+  if (refusal == nullptr) return "it takes no bytes: see to its disk, its load and the way to it";
   return refusal->why.message() + RemedyOfRefusal(refusal->local);
 }
 

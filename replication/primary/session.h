@@ -408,8 +408,9 @@ class Session {
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ HL_GUARDED_BY(state_mutex_) = false;
-  bool only_prepares_ = false;  // as TakeRequest's
-  PhaseTimes times_;            // of the taking
+  bool only_prepares_ = false;           // as TakeRequest's
+  PhaseTimes times_;                     // of the taking
+  bool refused_though_all_run_ = false;  // the taking, by what all replicas say of themselves
   // Set: the own pool was judged to have what all members lost, whose logs ended there.
   std::optional<LogsEnd> stands_in_for_;
   // Replicas that failed or were refused in earlier attempts of the taking, by address, and why.

@@ -70,8 +70,12 @@ class Session::TakingDriver {
                                          options.region_size,
                                          options.takeover}};
     while (true) {
+      const bool plans = IsFollowedByPlan(event);
       const taking::Effect effect = taking_.Step(std::move(event), random);
-      if (std::holds_alternative<taking::End>(effect)) break;
+      if (std::holds_alternative<taking::End>(effect)) {
+        s_.refused_though_all_run_ = plans && all_run_;
+        break;
+      }
       event = std::visit([this](const auto& each) { return CarryOut(each); }, effect);
     }
     if (const auto* refused = std::get_if<taking::Refused>(&taking_.state())) {
@@ -87,6 +91,12 @@ class Session::TakingDriver {
   using Event = taking::Event;
 
   const TakePlan& plan() const { return taking_.draft().plan; }
+  // If the taking ends after such an event, PlanTake has refused it.
+  static bool IsFollowedByPlan(const Event& event) {
+    const auto* const judged = std::get_if<taking::Judged>(&event);
+    return std::holds_alternative<taking::Looked>(event) ||
+           (judged != nullptr && judged->refused.has_value());
+  }
   // A way that is broken beside a replica that is taken in fails at an old member, too. Such a
   // member is blamed only if it fails without that replica as well.
   void BlameJoinersAlone() {
@@ -119,6 +129,10 @@ class Session::TakingDriver {
     event.looks = LookAtReplicas(s_.replicas_, LookTimes(s_.options_, bears_missing), bears_missing,
                                  &event.missing);
     if (event.looks.ok()) LeaveOutFailed(&*event.looks, &event.missing);
+    all_run_ = event.looks.ok() && event.missing.empty() &&
+               std::ranges::all_of(*event.looks, [](const MemberLook& look) {
+                 return look.hello.device == "ready";
+               });
     return event;
   }
 
@@ -336,6 +350,7 @@ class Session::TakingDriver {
   std::vector<ReplicaHandle*> joiners_;  // since the members are sealed
   bool uses_plan_ = false;
   bool sealed_ = false;
+  bool all_run_ = false;         // all replicas answered, and their devices are ready
   Clock::time_point watched_{};  // a living owner has shown itself until then
 };
 
@@ -365,6 +380,7 @@ Status Session::Look() {
 
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
+  refused_though_all_run_ = false;
   only_prepares_ = request.only_prepares;
   looks_before_.clear();
   unproven_ = nullptr;
@@ -469,7 +485,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   }
   if (!status.ok()) {
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
-    return WithRemedy(status);
+    return refused_though_all_run_ ? status : WithRemedy(status);
   }
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo, Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",

@@ -352,7 +352,9 @@ class TwoPoolsLostTest : public PromoteTest {
     }
     ASSERT_OK(cluster_.Restart());
     TestDatabase database(Continuing(), Directory());
-    ASSERT_FALSE(database.Open().ok());
+    const std::string refused = database.Open().ToString();
+    ASSERT_THAT(refused, HasSubstr("replicas are there"));
+    ASSERT_THAT(refused, testing::Not(HasSubstr("open again when all"))) << "they run";
   }
   // All replicas and the primary begin with new pools, and take this directory in.
   void AdoptInNewGroup(const std::string& directory) {
@@ -434,8 +436,8 @@ TEST_F(TwoPoolsLostTest, TheDoctorNamesAReplicaThatProvesMoreAndIsLeftOut) {
   const Outcome doctor =
       Ctl("doctor --db " + NewDirectory() + " --uri '" + FormatStoreUri(Continuing()) + "'");
   EXPECT_EQ(doctor.exit_status, 1) << doctor.text;
-  EXPECT_THAT(doctor.text, HasSubstr("BAD   the opening: goes on without replica " +
-                                     cluster_.endpoint(1)));
+  EXPECT_THAT(doctor.text,
+              HasSubstr("BAD   the opening: goes on without replica " + cluster_.endpoint(1)));
   EXPECT_THAT(doctor.text, HasSubstr("ok    the group takes the directory as it is"));
 }
 
