@@ -123,7 +123,10 @@ void Warn(const Survivors& survivors) {
       "it: look there first.\n"
       "- If they are not lost but out of reach, and a primary still serves there, there will be "
       "two databases, which never become one. End that primary first.\n"
-      "- A replica that comes back is refused. It may join with a fresh pool (hyperloopctl add).\n",
+      "- A replica that comes back is refused. Then set its pool aside and keep it, because it may "
+      "be "
+      "the last copy of what those acknowledged; with a fresh one it may join (hyperloopctl "
+      "add).\n",
       Listed(survivors.left).c_str(), Listed(survivors.lost).c_str(),
       static_cast<unsigned long long>(survivors.epoch), survivors.owner.c_str(),
       survivors.alive_at.c_str());

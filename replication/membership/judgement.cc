@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hyperloop/core/text.h"
+#include "membership/fresh_pool.h"
 #include "membership/standing.h"
 
 namespace hyperloop {
@@ -29,7 +30,7 @@ std::string WhyMissing(const Configuration& own, const Configuration::Replica& r
   if (hello->node_id == node)
     return Text(NameOf(replica), " has installed epoch ", own.epoch,
                 " for another primary, so its pool is another copy than it had; start it with the "
-                "pool that it had");
+                "pool that it had, and keep this one, which may be the last copy of what it holds");
   if (hello->served_epoch == 0)
     return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
                 node);
@@ -121,13 +122,16 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
   if (Counts(own, now.node_id) || (now.installed_epoch != 0 && now.group != FormatUuid(group))) {
     return InvalidArgument(Text(name, " is node ", now.node_id, " of group ", now.group,
                                 ", and not the one that was left out; start it with its own pool, "
-                                "or with a fresh one"));
+                                "or ",
+                                kFreshPool));
   }
   if (Diverged(now, own, now.node_id == FormatUuid(absent.node))) {
     return InvalidArgument(
         Text(name,
              " has another history of the group since hyperloopctl promote "
-             "--force gave up some of its replicas; it joins with a fresh pool"));
+             "--force gave up some of its replicas; hyperloopctl export --replica N --to DIR "
+             "--partial writes what it holds; ",
+             kFreshPool));
   }
   const bool mine = IsOwner(now, own.owner);
   if (ServedByAnother(now, own))
@@ -167,11 +171,11 @@ Status CheckNewcomer(const Configuration& own, const Uuid& group, uint64_t regio
   for (const Configuration::Replica& each : all) {
     if (FormatUuid(each.node) != now.node_id) continue;
     return InvalidArgument(Text(name, " is node ", now.node_id, ", which the group has at ",
-                                each.address, "; start it with a fresh pool"));
+                                each.address, "; ", kFreshPool));
   }
   if (now.installed_epoch != 0 && now.group != FormatUuid(group)) {
     return InvalidArgument(Text(name, " belongs to group ", now.group, ", and not to group ",
-                                FormatUuid(group), "; start it with a fresh pool"));
+                                FormatUuid(group), "; ", kFreshPool));
   }
   return CheckJoiner(own, group, region_size, replica, before, now);
 }

@@ -11,6 +11,7 @@
 namespace hyperloop {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class StandingTest : public testing::Test {
@@ -53,7 +54,8 @@ TEST_F(StandingTest, OneThatHasInstalledTheEpochForAnotherPrimaryIsMissing) {
   now_[1]->served_owner = now_[1]->sealed_owner;
   now_[1]->released = true;
   EXPECT_EQ(Judge().standing, Standing::kWait);
-  EXPECT_THAT(Judge().why, HasSubstr("r1 has installed epoch 4 for another primary"));
+  EXPECT_THAT(Judge().why, AllOf(HasSubstr("r1 has installed epoch 4 for another primary"),
+                                 HasSubstr("keep this one")));
   EXPECT_EQ(Judge(2).standing, Standing::kShrink);
   EXPECT_THAT(Judge(2).missing, testing::ElementsAre(1));
 }
@@ -166,7 +168,9 @@ TEST_F(JoinerTest, ANodeOfAnotherGroupOrSizeMayNot) {
 
 TEST_F(JoinerTest, ANodeOfAnotherBranchMayNot) {
   own_.branch = {2, *ParseUuid(kOther)};
-  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("another history")));
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument,
+                                AllOf(HasSubstr("another history"), HasSubstr("--partial"),
+                                      HasSubstr("set its pool aside (keep it"))));
   now_.branch_epoch = 2;
   now_.branch_owner = BranchOwner(own_.branch);
   EXPECT_OK(Check());
@@ -206,7 +210,7 @@ TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
       CheckNewcomer(own_, *ParseUuid(kGroup), 1 << 20, {kNilUuid, long_address}, before_, now_),
       StatusIs(Code::kInvalidArgument, HasSubstr("more than 79 bytes")));
   now_.group = kOther;
-  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("fresh pool")));
+  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("set its pool aside (keep it")));
   now_.group = "";
   now_.sealed_epoch = now_.installed_epoch = 0;
   EXPECT_OK(check());
@@ -214,7 +218,9 @@ TEST_F(JoinerTest, ANewReplicaIsAddedOnlyToAWholeGroup) {
   EXPECT_THAT(check(), StatusIs(Code::kUnavailable, HasSubstr("r2 is not")));
   own_.absent.clear();
   own_.replicas.push_back({*ParseUuid(now_.node_id), "r3"});
-  EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at r3")));
+  EXPECT_THAT(check(),
+              StatusIs(Code::kInvalidArgument,
+                       AllOf(HasSubstr("at r3"), HasSubstr("set its pool aside (keep it"))));
   own_.replicas.assign(kMaxConfigurationReplicas, {*ParseUuid(kOther), "r0"});
   EXPECT_THAT(check(), StatusIs(Code::kInvalidArgument, HasSubstr("at most 8")));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hyperloop/core/text.h"
+#include "membership/fresh_pool.h"
 #include "membership/replica_lists.h"
 
 namespace hyperloop {
@@ -58,7 +59,7 @@ class Strangers {
     if (place == nullptr || AtHome(look) || !(IsForeign(look) || IsCopy(look))) return "";
     return Text("is now ", IsForeign(look) ? "" : "a copy of ", "node ", look.hello.node_id,
                 " of group ", look.hello.group, ", and not node ", FormatUuid(place->node),
-                "; start it with its own pool, or with a fresh one");
+                "; start it with its own pool, or ", kFreshPool);
   }
 
  private:

@@ -36,6 +36,7 @@ TEST_F(StrangersTest, AReplicaOfAnotherGroupCountsAsMissing) {
   LeaveOut();
   ASSERT_THAT(Missing(), ElementsAre("10.0.0.2:7000"));
   EXPECT_THAT(missing_[0].why, HasSubstr(NodeId(2)));
+  EXPECT_THAT(missing_[0].why, HasSubstr("set its pool aside (keep it"));
   const auto plan = PlanTake(members_, missing_, 0, {true, 0});
   ASSERT_OK(plan);
   EXPECT_EQ(plan->configuration.replicas.size(), 2u);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hyperloop/core/text.h"
+#include "membership/fresh_pool.h"
 #include "membership/replica_lists.h"
 #include "membership/strangers.h"
 
@@ -186,11 +187,11 @@ class ListCheck {
            MajorityOf(configuration.replicas.size());
   }
   static Status Contradict(const MemberLook& one, const MemberLook& other) {
-    return InvalidArgument(
-        Text(one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
-             " for different primaries, so replicas went back to older copies of their pools, and "
-             "what was acknowledged by the one may be missing at the other: start all replicas on "
-             "the pools that they had; hyperloopctl export writes what each of them holds"));
+    return InvalidArgument(Text(
+        one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
+        " for different primaries, so replicas went back to older copies of their pools, and "
+        "what was acknowledged by the one may be missing at the other: start all replicas on "
+        "the pools that they had; hyperloopctl export --partial writes what each of them holds"));
   }
 
   const MemberLook* Member(const Replica& replica) const {
@@ -240,9 +241,10 @@ class ListCheck {
     for (const MemberLook& each : members_) {
       if (!Diverged(each.hello, recorded_, IsRecorded(each.hello.node_id))) continue;
       return InvalidArgument(
-          Text("list the replicas of one history only; a replica joins another one with a fresh "
-               "pool: ",
-               each.name, " and ", newest.name, " have different histories of the group since ",
+          Text("list the replicas of one history only; hyperloopctl export --replica N --to DIR "
+               "--partial writes what one of the other holds, and to take it in, ",
+               kFreshPool, ": ", each.name, " and ", newest.name,
+               " have different histories of the group since ",
                "hyperloopctl promote --force gave up some of its replicas (epochs ",
                each.hello.branch_epoch, " and ", newest.hello.branch_epoch,
                "; 0: as the group was before), and neither is made equal to the other"));

@@ -403,7 +403,10 @@ TEST_F(PlanTest, AHalfInstalledBranchGoesOn) {
   ASSERT_OK(plan);
   EXPECT_EQ(plan->configuration.branch.epoch, 6u);
   members_[1].hello.installed_epoch = 7;
-  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument, HasSubstr("different histories")))
+  EXPECT_THAT(Refusal(),
+              StatusIs(Code::kInvalidArgument,
+                       testing::AllOf(HasSubstr("different histories"), HasSubstr("--partial"),
+                                      HasSubstr("set its pool aside (keep it"))))
       << "it has served the others since";
 }
 

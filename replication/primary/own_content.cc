@@ -11,6 +11,7 @@
 #include "hyperloop/core/text.h"
 #include "journal/log_scan.h"
 #include "layout/record.h"
+#include "membership/fresh_pool.h"
 
 namespace hyperloop {
 namespace {
@@ -308,8 +309,8 @@ Status CheckReplaceable(const std::string& replica, const HeldProof& held,
     return InvalidArgument(Text(replica, " proves that everything up to record ", held.acked_seq,
                                 " was acknowledged, ", what,
                                 ". So it is not overwritten: hyperloopctl export --replica N --to "
-                                "DIR --partial writes what it holds; keep its pool, too, and start "
-                                "it with a fresh one to join"));
+                                "DIR --partial writes what it holds; to take it in, ",
+                                kFreshPool));
   };
   if (held.acked_seq > shown.log.tail.seq)
     return refused(Text("but the group's log ends at ", shown.log.tail.seq));
