@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +18,8 @@
 #include "ctl/nodes.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
+#include "membership/fresh_pool.h"
+#include "primary/asking.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -90,8 +93,11 @@ class Proposal {
     std::vector<control::HelloReplyT> answers;
     std::vector<Status> failed;
     std::string told;
-    for (const std::string& address : others_) {
-      Result<control::HelloReplyT> hello = Hello(address);
+    std::vector<Result<control::HelloReplyT>> hellos =
+        AtOnce(others_.size(), [this](size_t i) { return Hello(others_[i]); });
+    for (size_t i = 0; i < hellos.size(); ++i) {
+      const std::string& address = others_[i];
+      Result<control::HelloReplyT>& hello = hellos[i];
       if (!hello.ok()) {
         failed.push_back(hello.status());
         told += "; " + hello.status().message();
@@ -146,11 +152,15 @@ class Proposal {
     if (!HasServed()) return Unavailable("the group is being changed just now; try again");
     const control::ProposeRequestT request =
         control::MakeProposal(trust_, seen_, replica_, leaves_);
+    const std::vector<std::string>& members = seen_.installed_replicas;
+    const std::vector<Status> told = AtOnce(members.size(), [&](size_t i) {
+      return Call<control::DoneT>(members[i], request)
+          .status()
+          .WithContext("replica " + members[i]);
+    });
     std::vector<Status> failed;
-    for (const std::string& address : seen_.installed_replicas) {
-      const Status status = Call<control::DoneT>(address, request).status();
-      if (!status.ok()) failed.push_back(status.WithContext("replica " + address));
-    }
+    std::ranges::copy_if(told, std::back_inserter(failed),
+                         [](const Status& each) { return !each.ok(); });
     return failed.empty() || failed.size() < seen_.installed_replicas.size() ? Status()
                                                                              : AllReasons(failed);
   }
@@ -194,8 +204,7 @@ class Adding : public Proposal {
     }
     if (hello.installed_epoch != 0 && hello.group != seen().group) {
       return InvalidArgument(Text("replica ", replica(), " belongs to group ", hello.group,
-                                  ", and not to group ", seen().group,
-                                  "; start it with a fresh pool"));
+                                  ", and not to group ", seen().group, "; ", kFreshPool));
     }
     return CheckPrimary(Text(
         "open the database with the new replica in the URI's list and add_replica=", replica()));

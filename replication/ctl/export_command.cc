@@ -39,10 +39,11 @@ struct Other {
 std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group,
                                 std::vector<std::string>* unread) {
   std::vector<Other> others;
-  for (uint32_t i = 0; i < nodes.replicas().size(); ++i) {
+  std::vector<Result<std::unique_ptr<NodeView>>> views = nodes.ViewAll();
+  for (uint32_t i = 0; i < views.size(); ++i) {
     if (i == replica) continue;
     const std::string& name = nodes.replicas()[i].name;
-    Result<std::unique_ptr<NodeView>> view = nodes.View(nodes.replicas()[i]);
+    Result<std::unique_ptr<NodeView>>& view = views[i];
     Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
     if (status.ok() && status->group.empty())
       status = NotFound("it is blank, so that its pool is new, or was lost");
@@ -212,8 +213,8 @@ struct Comparison {
   std::vector<std::string> unread;  // with which replicas it could not be, and why
   // Which others prove records to be acknowledged that it lacks, although its log is as new.
   std::vector<std::string> other_records;
-  size_t may_have_gone_on = 0;      // as MayHaveGoneOn
-  std::string directory;            // where the database was bound when this log ended
+  size_t may_have_gone_on = 0;  // as MayHaveGoneOn
+  std::string directory;        // where the database was bound when this log ended
 };
 
 Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) {
@@ -242,8 +243,8 @@ Result<ExportReport> Export(const ExportOptions& options, Comparison* compared) 
   Status behind = CheckAgainst(others, place->name, *view, options.replica, status, seen,
                                options.live, &compared->other_records);
   if (behind.ok() && !options.live)
-    behind = CheckAgainstPrimary(nodes.primary_pool(), place->name, status, seen,
-                                 &compared->unread, &compared->other_records);
+    behind = CheckAgainstPrimary(nodes.primary_pool(), place->name, status, seen, &compared->unread,
+                                 &compared->other_records);
   if (!behind.ok() && !options.partial) return behind;
   uint64_t known_acked = 0;
   for (const Other& other : others) {

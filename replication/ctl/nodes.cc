@@ -17,6 +17,7 @@
 #include "hyperloop/core/text.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
+#include "primary/asking.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -171,23 +172,20 @@ Result<Nodes> Nodes::Find(const Where& where) {
   const Result<ClusterInfo> info =
       ReadCluster(std::filesystem::path(inside).parent_path().string());
   HL_ASSIGN_OR_RETURN(nodes.own_host_, NameIn(info.ok() ? "" : store.keys));
-  for (const std::string& listen : store.replicas) {
-    const ClusterProcess* known = nullptr;
-    for (const ClusterProcess& process :
-         info.ok() ? info->replicas() : std::span<const ClusterProcess>()) {
-      if (process.listen == listen) known = &process;
-    }
-    if (known != nullptr) {
-      nodes.replicas_.push_back(nodes.PlaceOf(*known));
-      continue;
-    }
-    Result<NodePlace> place = nodes.Ask(listen);
+  std::vector<Result<NodePlace>> places =
+      AtOnce(store.replicas.size(), [&](size_t i) -> Result<NodePlace> {
+        const auto known = info.ok() ? info->replicas() : std::span<const ClusterProcess>();
+        const auto found = std::ranges::find(known, store.replicas[i], &ClusterProcess::listen);
+        return found != known.end() ? nodes.PlaceOf(*found) : nodes.Ask(store.replicas[i]);
+      });
+  for (size_t i = 0; i < places.size(); ++i) {
+    Result<NodePlace>& place = places[i];
     if (place.ok()) {
       nodes.replicas_.push_back(std::move(*place));
     } else if (place.status().code() == Code::kInvalidArgument) {
       return place.status();
     } else {
-      nodes.replicas_.push_back(nodes.Silent(listen, place.status()));
+      nodes.replicas_.push_back(nodes.Silent(store.replicas[i], place.status()));
     }
   }
   const auto silent = [](const NodePlace& place) {
@@ -234,6 +232,20 @@ Result<rnic::Device*> Nodes::Device() {
 
 Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
   if (place.host.empty()) HL_RETURN_IF_ERROR(place.silent);
+  const bool needs_device = place.state != ProcessState::kDead;
+  return ViewOver(needs_device ? Device() : Result<rnic::Device*>(nullptr), place);
+}
+
+std::vector<Result<std::unique_ptr<NodeView>>> Nodes::ViewAll() {
+  const bool needs_device = std::ranges::any_of(
+      replicas_, [](const NodePlace& each) { return each.state != ProcessState::kDead; });
+  const Result<rnic::Device*> device = needs_device ? Device() : Result<rnic::Device*>(nullptr);
+  return AtOnce(replicas_.size(), [&](size_t i) { return ViewOver(device, replicas_[i]); });
+}
+
+Result<std::unique_ptr<NodeView>> Nodes::ViewOver(const Result<rnic::Device*>& device,
+                                                  const NodePlace& place) const {
+  if (place.host.empty()) HL_RETURN_IF_ERROR(place.silent);
   if (place.state == ProcessState::kDead) {
     Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(place.pool);
     if (view.ok()) return view;
@@ -245,7 +257,6 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
     }
     return view.status().WithContext(place.name + " is dead, and its pool");
   }
-  Result<rnic::Device*> device = Device();
   if (!device.ok()) return device.status().WithContext("reaching " + place.name);
   std::string host = place.host;
   if (host.empty()) {
@@ -312,15 +323,18 @@ std::vector<pid_t> Nodes::Daemons() const {
 }
 
 Result<std::string> Nodes::LivingPrimary() {
-  for (const NodePlace& place : replicas_) {
-    if (place.state == ProcessState::kDead) continue;
-    const Result<std::unique_ptr<NodeView>> view = View(place);
-    if (!view.ok()) continue;
-    HL_ASSIGN_OR_RETURN(const bool lives, (*view)->OwnerLives());
-    if (!lives) continue;
-    HL_ASSIGN_OR_RETURN(const NodeStatus status, (*view)->ReadStatus());
-    return status.owner_name.empty() ? "primary " + status.owner : status.owner_name;
-  }
+  const std::vector<Result<std::unique_ptr<NodeView>>> views = ViewAll();
+  const std::vector<Result<std::string>> owners =
+      AtOnce(views.size(), [&](size_t i) -> Result<std::string> {
+        if (replicas_[i].state == ProcessState::kDead || !views[i].ok()) return std::string();
+        NodeView& view = **views[i];
+        HL_ASSIGN_OR_RETURN(const bool lives, view.OwnerLives());
+        if (!lives) return std::string();
+        HL_ASSIGN_OR_RETURN(const NodeStatus status, view.ReadStatus());
+        return status.owner_name.empty() ? "primary " + status.owner : status.owner_name;
+      });
+  for (const Result<std::string>& owner : owners)
+    if (!owner.ok() || !owner->empty()) return owner;
   return std::string();
 }
 

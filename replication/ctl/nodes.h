@@ -71,6 +71,8 @@ class Nodes {
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
   // answer. A replica that is `silent` and whose host is not known: why.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
+  // The same for each of replicas(), all at once.
+  std::vector<Result<std::unique_ptr<NodeView>>> ViewAll();
   // A connection that answers a running replica's requests of the bulk lane.
   Result<std::unique_ptr<control::ControlClient>> BulkLane(const NodePlace& place) const;
   // The names by which CountersOf knows the primary and the replicas that are not `silent`.
@@ -88,6 +90,9 @@ class Nodes {
 
  private:
   Result<rnic::Device*> Device();
+  // `device`: what Device() gives; not used for a replica that is dead.
+  Result<std::unique_ptr<NodeView>> ViewOver(const Result<rnic::Device*>& device,
+                                             const NodePlace& place) const;
   NodePlace PlaceOf(const ClusterProcess& process) const;
   Result<NodePlace> Ask(const std::string& listen) const;
   NodePlace Silent(const std::string& listen, const Status& why) const;

@@ -30,14 +30,15 @@ struct Look {
 // replica and compared before and after at the others; where it did not move, it is watched too.
 std::vector<Look> LookAtAll(Nodes& nodes) {
   std::vector<Look> looks;
+  std::vector<Result<std::unique_ptr<NodeView>>> found = nodes.ViewAll();
   std::vector<std::unique_ptr<NodeView>> views;
   std::vector<uint64_t> before;
   bool watched = false;
   bool first_lives = false;
-  for (const NodePlace& place : nodes.replicas()) {
+  for (size_t i = 0; i < found.size(); ++i) {
     Look look;
-    look.place = &place;
-    Result<std::unique_ptr<NodeView>> view = nodes.View(place);
+    look.place = &nodes.replicas()[i];
+    Result<std::unique_ptr<NodeView>>& view = found[i];
     look.error = view.status();
     views.push_back(view.ok() ? std::move(*view) : nullptr);
     const Result<uint64_t> beat =

@@ -64,9 +64,10 @@ Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
                 "; regions are equal only at rest, end it first");
   }
   std::vector<Member> members;
-  for (const NodePlace& place : nodes.replicas()) {
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(place));
-    members.push_back({place.name, true, std::move(view), {}});
+  std::vector<Result<std::unique_ptr<NodeView>>> views = nodes.ViewAll();
+  for (size_t i = 0; i < views.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, std::move(views[i]));
+    members.push_back({nodes.replicas()[i].name, true, std::move(view), {}});
   }
   for (Member& member : members) {
     Result<NodeStatus> status = member.view->Check();
@@ -130,14 +131,14 @@ Status CompareHistories(const std::vector<Member>& members) {
     for (size_t j = 0; j < i; ++j) {
       HL_ASSIGN_OR_RETURN(const bool differ, logs[i].IsAnotherHistoryThan(logs[j]));
       if (!differ) continue;
-      return Corruption(
-          Text("start the members on the pools that they had; if these are lost, hyperloopctl export "
-               "writes both histories before you give one up: ",
-               members[j].name, " and ", members[i].name,
-               " have two histories of the group, each with acknowledged records that the other "
-               "lacks (their logs end at sequence ",
-               members[j].status.last_seq, " and ", members[i].status.last_seq, ", of epochs ",
-               members[j].status.last_epoch, " and ", members[i].status.last_epoch, ")"));
+      return Corruption(Text(
+          "start the members on the pools that they had; if these are lost, hyperloopctl export "
+          "writes both histories before you give one up: ",
+          members[j].name, " and ", members[i].name,
+          " have two histories of the group, each with acknowledged records that the other "
+          "lacks (their logs end at sequence ",
+          members[j].status.last_seq, " and ", members[i].status.last_seq, ", of epochs ",
+          members[j].status.last_epoch, " and ", members[i].status.last_epoch, ")"));
     }
   }
   return {};

@@ -75,13 +75,21 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   };
   // Of one owner, one log is the beginning of the other, and any member may have another owner's.
   const auto check_others = [&](std::span<const std::byte> image) -> Status {
-    for (size_t i = 0; i < looks.size(); ++i) {
+    std::vector<size_t> others;
+    for (size_t i = 0; i < looks.size(); ++i)
+      if (looks[i].hello.installed_epoch != 0 &&
+          (members[i].joins || !HasInstalled(looks[i].hello, plan.recorded)))
+        others.push_back(i);
+    const std::vector<Status> judgements = AtOnce(others.size(), [&](size_t k) -> Status {
+      const MemberLook& look = looks[others[k]];
+      HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(others[k]));
+      const HeldBy by = IsOfRival(look.hello, plan.recorded) ? HeldBy::kRival : HeldBy::kMember;
+      return CheckOverwriting(look.name, *view, image, by);
+    });
+    for (size_t k = 0; k < others.size(); ++k) {
+      const size_t i = others[k];
       const control::HelloReplyT& hello = looks[i].hello;
-      if (hello.installed_epoch == 0) continue;
-      if (!members[i].joins && HasInstalled(hello, plan.recorded)) continue;
-      HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(i));
-      const HeldBy by = IsOfRival(hello, plan.recorded) ? HeldBy::kRival : HeldBy::kMember;
-      const Status judged = CheckOverwriting(looks[i].name, *view, image, by);
+      const Status& judged = judgements[k];
       if (judged.code() == Code::kInvalidArgument && !members[i].joins) {
         HL_RETURN_IF_ERROR(CheckUnmoved(i, hello));
         *refused = i;
