@@ -70,13 +70,13 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Its takings only make the directory ready, for a program that is to open it.
   void OnlyPrepare() { only_prepares_ = true; }
 
-  // Ok if the directory could be bound to the group now, or the error with which LockFile would
-  // refuse it. kBusy: a primary lives. It takes nothing and changes nothing. `remarks` gets the
-  // warnings and errors of the opening before that; null: they are dropped.
   struct Remark {
     LogLevel level;
     std::string text;
   };
+  // Ok if the directory could be bound to the group now, or the error with which LockFile would
+  // refuse it. kBusy: a primary lives. It takes nothing and changes nothing. `remarks` gets the
+  // warnings and errors of the opening before that; null: they are dropped.
   Status Examine(const std::string& directory, std::vector<Remark>* remarks = nullptr);
 
   // Whether the directory was bound and not released, and nobody has it open now.

@@ -179,9 +179,9 @@ class Session::TakingDriver {
     // A taking that goes on says so when it happens.
     if (s_.stands_in_for_.has_value() && !event.status.ok())
       s_.Say(LogLevel::kWarn,
-             Text("the replicas went back to older copies of their pools: all of them become what "
+             Text("the replicas went back to older copies of their pools, whose place is taken by "
                   "the primary's own pool ",
-                  s_.options_.pool, " holds, which proves that later records were acknowledged"));
+                  s_.options_.pool, ": it proves that later records were acknowledged"));
     return event;
   }
   Event CarryOut(const taking::Ask&) { return taking::Asked{s_.LookAtMembers()}; }
