@@ -187,14 +187,15 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   request.decisions = std::move(decisions);
   *anew = options_.rebind || !file.finished;
   HL_RETURN_IF_ERROR(store.Take(request, taken));
-  const bool known = taken->pairing == file.pairing && file.recorded == file.found;
+  const bool known =
+      taken->pairing == file.pairing && taken->branch == file.branch && file.recorded == file.found;
   if (known && file.found.inode != 0) return Status::Ok();
   if (!file.pairing.group.empty() && taken->pairing != file.pairing) {
     log_->Write(LogLevel::kWarn, "the group is bound to " + request.directory +
                                      " from now on; a directory that it was bound to before is "
                                      "refused until it is opened with rebind=true itself");
   }
-  return WritePairing(*target(), directory, taken->pairing, !*anew);
+  return WritePairing(*target(), directory, taken->pairing, taken->branch, !*anew);
 }
 
 // The judgement ends the taking, before anything changes. No log shows that as an error.
@@ -270,7 +271,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   if (set.ok()) set = NoteUnlistedFiles(*bound);
   if (set.ok()) set = WarnIfOpaque(*bound);
   if (set.ok()) set = NoteFinishedFiles(*bound);
-  if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
+  if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, taken.branch, true);
   if (set.ok()) set = MarkOpen(directory);
   if (!set.ok()) {
     bound->Close().IgnoreError();

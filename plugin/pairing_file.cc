@@ -41,11 +41,16 @@ std::string WithChecksum(std::string text) {
   return text + crc;
 }
 
-std::string TextOf(const Pairing& pairing, const PairingPlace& place, bool finished) {
-  return WithChecksum(std::string("hyperloop pairing 3\n") + kForPeople + "group " + pairing.group +
-                      "\ndatabase " + pairing.database + "\ndirectory " + place.path + "\ndevice " +
-                      std::to_string(place.device) + "\ninode " + std::to_string(place.inode) +
-                      "\n" + (finished ? "" : kUnfinished));
+// A release that knows no version 4 opens the directories of all groups but those that have
+// branched.
+std::string TextOf(const Pairing& pairing, const std::string& branch, const PairingPlace& place,
+                   bool finished) {
+  const std::string version = branch.empty() ? "3" : "4";
+  return WithChecksum(
+      "hyperloop pairing " + version + "\n" + kForPeople + "group " + pairing.group + "\n" +
+      (branch.empty() ? std::string() : "branch " + branch + "\n") + "database " +
+      pairing.database + "\ndirectory " + place.path + "\ndevice " + std::to_string(place.device) +
+      "\ninode " + std::to_string(place.inode) + "\n" + (finished ? "" : kUnfinished));
 }
 
 // Takes the line "key value\n" off the front of `rest`, and sets `value`. False: `rest` does not
@@ -66,16 +71,17 @@ bool TakeNumber(std::string_view key, std::string_view* rest, uint64_t* value) {
   return std::from_chars(text.data(), end, *value) == std::from_chars_result{end, std::errc()};
 }
 
-// Version 1 has no place, and only version 3 has lines for people.
+// Version 1 has no place, from version 3 on there are lines for people, and version 4 has a branch.
 bool Parse(std::string_view text, PairingFile* file) {
   if (text.size() < kChecksumBytes) return false;
   std::string_view rest = text.substr(0, text.size() - kChecksumBytes);
   if (WithChecksum(std::string(rest)) != text) return false;
   std::string version, comment;
   if (!TakeLine("hyperloop pairing ", &rest, &version)) return false;
-  if (version != "1" && version != "2" && version != "3") return false;
-  while (version == "3" && TakeLine("#", &rest, &comment)) continue;
+  if (version.size() != 1 || version < "1" || version > "4") return false;
+  while (version >= "3" && TakeLine("#", &rest, &comment)) continue;
   if (!TakeLine("group ", &rest, &file->pairing.group) ||
+      (version == "4" && !TakeLine("branch ", &rest, &file->branch)) ||
       !TakeLine("database ", &rest, &file->pairing.database))
     return false;
   if (version == "1") return rest.empty();
@@ -138,11 +144,11 @@ Status ReadPairing(FileSystem& fs, const std::string& directory, PairingFile* fi
 }
 
 Status WritePairing(FileSystem& fs, const std::string& directory, const Pairing& pairing,
-                    bool finished) {
+                    const std::string& branch, bool finished) {
   const std::string path = directory + "/" + std::string(kPairingFileName);
   const std::string fresh = path + ".tmp";
   auto fill = [&](rocksdb::FSWritableFile& file) {
-    const std::string text = TextOf(pairing, PlaceOf(fs, directory, fresh), finished);
+    const std::string text = TextOf(pairing, branch, PlaceOf(fs, directory, fresh), finished);
     return FromIOStatus(file.Append(text, IOOptions(), nullptr), "cannot write " + fresh);
   };
   HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, true, fill));

@@ -24,6 +24,7 @@ struct PairingPlace {
 
 struct PairingFile {
   Pairing pairing;        // empty strings: there is no such file
+  std::string branch;     // TakeResult's; the installed header token.h reads it, too
   bool finished = true;   // the directory has been set to what the group holds since it was bound
   PairingPlace recorded;  // where the file was when it was written
   PairingPlace found;     // where it is now
@@ -37,6 +38,6 @@ struct PairingFile {
 Status ReadPairing(rocksdb::FileSystem& fs, const std::string& directory, PairingFile* file);
 // Writes the file atomically (new file, fsync, rename, directory fsync), with its present place.
 Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing,
-                    bool finished);
+                    const std::string& branch, bool finished);
 
 }  // namespace hyperloop::plugin

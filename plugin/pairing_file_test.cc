@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "hyperloop/core/text.h"
+#include "hyperloop/plugin/token.h"
 #include "hyperloop/replication/crc32c.h"
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
@@ -98,6 +99,43 @@ TEST_F(PairingFileTest, Version1IsReadAndRenewed) {
   OpenAsNewProcess();
   EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 3\n"));
   EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+// A writer's tokens carry the branch. A release that knows none opens what has none.
+TEST_F(PairingFileTest, SaysWhichBranch) {
+  Make();
+  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 3\n"));
+  rocksdb::FileSystem& fs = *rocksdb::FileSystem::Default();
+  ASSERT_OK(WritePairing(fs, directory_, group_->pairing(), "17 an-owner", false));
+  PairingFile file;
+  ASSERT_OK(ReadPairing(fs, directory_, &file));
+  EXPECT_EQ(file.branch, "17 an-owner");
+  EXPECT_EQ(file.pairing, group_->pairing());
+  EXPECT_FALSE(file.finished);
+  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 4\n"));
+}
+
+TEST_F(PairingFileTest, SaysOfWhatAWritersTokensAre) {
+  ASSERT_OK(Open(MakeOptions()));
+  Origin origin;
+  ASSERT_OK(Origin::OfPrimary(db_.get(), &origin));
+  EXPECT_EQ(origin.group, "fake-group");
+  EXPECT_EQ(origin.branch, "0");
+  std::string identity;
+  ASSERT_OK(db_->GetDbIdentity(identity));
+  EXPECT_EQ(origin.database, identity);
+  Close();
+  group_->BranchOff("17 an-owner");
+  OpenAsNewProcess();
+  ASSERT_OK(Origin::OfPrimary(db_.get(), &origin));
+  EXPECT_EQ(origin.branch, "17-an-owner");
+
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  rocksdb::DB* plain = nullptr;
+  ASSERT_OK(rocksdb::DB::Open(options, root_ + "/plain", &plain));
+  const std::unique_ptr<rocksdb::DB> closes(plain);
+  EXPECT_TRUE(Origin::OfPrimary(plain, &origin).IsNotFound());
 }
 
 TEST(PairingPlaceTest, TheInodeDecides) {

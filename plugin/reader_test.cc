@@ -1,11 +1,13 @@
 // The directory is that of a RocksDB of this process, which appends to it as a follower does.
 #include "hyperloop/plugin/reader.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/file_system.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
@@ -18,6 +20,9 @@
 namespace hyperloop {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+
 class ReaderTest : public testing::Test {
  protected:
   ReaderTest() {
@@ -27,16 +32,30 @@ class ReaderTest : public testing::Test {
     rocksdb::DB* db = nullptr;
     EXPECT_OK(rocksdb::DB::Open(options_, base_ + "/db", &db));
     writer_.reset(db);
+    Mark("group g-1\nbranch 0 -\n");
+    EXPECT_OK(Origin::OfFollowed(options_.env, base_ + "/db", &origin_));
   }
   ~ReaderTest() override {
     writer_.reset();
     std::filesystem::remove_all(base_);
   }
+  // Says what a follower of that directory says.
+  void Mark(const std::string& text) {
+    std::ofstream(base_ + "/db/hyperloop-follower", std::ios::trunc) << text;
+  }
+  // Says that everything acknowledged so long ago is shown.
+  void MarkAsOf(std::chrono::microseconds ago) {
+    const auto time = std::chrono::duration_cast<std::chrono::microseconds>(
+        std::chrono::system_clock::now().time_since_epoch() - ago);
+    const std::string micros = std::to_string(time.count());
+    Mark("group g-1\nbranch 0 -\nrecord 7\nas-of " + micros + " " + micros + "\n");
+  }
+  Token TokenOf(uint64_t sequence) const { return {origin_, sequence}; }
   // Returns the token of the write.
-  uint64_t Put(const std::string& key, const std::string& value) {
+  Token Put(const std::string& key, const std::string& value) {
     EXPECT_OK(writer_->Put({}, key, value));
     EXPECT_OK(writer_->FlushWAL(false));
-    return writer_->GetLatestSequenceNumber();
+    return TokenOf(writer_->GetLatestSequenceNumber());
   }
   static std::string Get(rocksdb::DB* db, const std::string& key) {
     std::string value;
@@ -59,6 +78,7 @@ class ReaderTest : public testing::Test {
   std::string base_;
   rocksdb::Options options_;
   std::unique_ptr<rocksdb::DB> writer_;
+  Origin origin_;
 };
 
 constexpr std::chrono::seconds kLong{120};
@@ -68,7 +88,7 @@ TEST_F(ReaderTest, NeverAnswersWithAnOlderValueThanItsToken) {
   Put("key", "0");
   const std::unique_ptr<Reader> reader = Open();
   for (int i = 1; i <= 60; ++i) {
-    const uint64_t token = Put("key", std::to_string(i));
+    const Token token = Put("key", std::to_string(i));
     if (i % 3 == 1) {
       ASSERT_OK(writer_->Flush({}));
     }
@@ -123,7 +143,7 @@ TEST_F(ReaderTest, NoThreadSeesAnOlderValueThanBefore) {
     });
   }
   for (int i = 1; i <= 200; ++i) {
-    const uint64_t token = Put("key", std::to_string(i));
+    const Token token = Put("key", std::to_string(i));
     if (i % 5 == 1) {
       ASSERT_OK(writer_->Flush({}));
     }
@@ -139,7 +159,7 @@ TEST_F(ReaderTest, KeepsFewFilesInItsScratchDirectory) {
   Put("key", "1");
   const std::unique_ptr<Reader> reader = Open();
   for (int i = 0; i < 20; ++i) {
-    const uint64_t token = Put("key", std::to_string(i));
+    const Token token = Put("key", std::to_string(i));
     ASSERT_OK(writer_->Flush({}));
     ASSERT_OK(reader->WaitFor(token, kLong));
   }
@@ -148,9 +168,111 @@ TEST_F(ReaderTest, KeepsFewFilesInItsScratchDirectory) {
 }
 
 TEST_F(ReaderTest, SaysThatItDoesNotHaveAWriteYet) {
-  const uint64_t token = Put("key", "1");
+  const Token token = Put("key", "1");
   const std::unique_ptr<Reader> reader = Open();
-  EXPECT_TRUE(reader->WaitFor(token + 1, std::chrono::milliseconds(0)).IsTimedOut());
+  EXPECT_TRUE(
+      reader->WaitFor(TokenOf(token.sequence + 1), std::chrono::milliseconds(0)).IsTimedOut());
+}
+
+// A number of another history is no promise of this one, however low it is.
+TEST_F(ReaderTest, ATokenOfAnotherHistoryIsRefusedByName) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  Token token = TokenOf(0);
+  EXPECT_OK(reader->WaitFor(token, kLong));
+  token.origin.group = "g-2";
+  rocksdb::Status status = reader->WaitFor(token, kLong);
+  EXPECT_TRUE(status.IsInvalidArgument());
+  EXPECT_THAT(status.ToString(), AllOf(HasSubstr("of group g-2"), HasSubstr("shows group g-1")));
+  token = TokenOf(0);
+  token.origin.database = "another";
+  status = reader->WaitFor(token, kLong);
+  EXPECT_TRUE(status.IsInvalidArgument());
+  EXPECT_THAT(status.ToString(), HasSubstr("of database another"));
+  token = TokenOf(0);
+  token.origin.branch = "17-owner";
+  status = reader->WaitFor(token, kLong);
+  EXPECT_TRUE(status.IsAborted());
+  EXPECT_THAT(status.ToString(), AllOf(HasSubstr("of branch 17-owner"), HasSubstr("branch 0")));
+  token = TokenOf(0);
+  token.origin.database.clear();  // a database that keeps no identity
+  EXPECT_OK(reader->WaitFor(token, kLong));
+}
+
+// Somebody removed the directory, and follows another branch into it.
+TEST_F(ReaderTest, ReadsOneHistoryAlone) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  Mark("group g-1\nbranch 17 owner\nrecord 7\n");
+  const Token token = Put("key", "2");
+  ASSERT_OK(writer_->Flush({}));  // another handle is opened
+  const rocksdb::Status status = reader->WaitFor(token, kLong);
+  EXPECT_TRUE(status.IsAborted());
+  EXPECT_THAT(status.ToString(), HasSubstr("shows another history"));
+  EXPECT_EQ(Get(reader->view()->db(), "key"), "1");
+  const std::unique_ptr<Reader> other = Open();
+  EXPECT_EQ(other->origin().branch, "17-owner");
+  EXPECT_EQ(Get(other->view()->db(), "key"), "2");
+}
+
+TEST_F(ReaderTest, ADirectoryThatNobodyFollowsIntoIsRefused) {
+  Put("key", "1");
+  std::filesystem::remove(base_ + "/db/hyperloop-follower");
+  std::unique_ptr<Reader> reader;
+  EXPECT_TRUE(Reader::Open(options_, base_ + "/db", base_ + "/scratch", &reader).IsNotFound());
+}
+
+TEST_F(ReaderTest, KnowsHowOldItsViewsAreAtMost) {
+  using std::chrono::minutes, std::chrono::milliseconds;
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  EXPECT_EQ(reader->view()->as_of(), Reader::Time());
+  EXPECT_TRUE(reader->WaitForFresh(minutes(60), milliseconds(0)).IsTimedOut()) << "nobody vouches";
+  MarkAsOf(minutes(10));
+  EXPECT_OK(reader->WaitForFresh(minutes(60), milliseconds(0)));
+  EXPECT_TRUE(reader->WaitForFresh(minutes(1), milliseconds(0)).IsTimedOut());
+  const auto old = reader->view();
+  MarkAsOf(milliseconds(0));
+  EXPECT_OK(reader->WaitForFresh(minutes(1), kLong));
+  EXPECT_GT(reader->view()->as_of(), old->as_of());
+  EXPECT_LT(old->as_of(), std::chrono::system_clock::now() - minutes(9))
+      << "a view does not change";
+  // The clock was set back. What was noted before it says nothing.
+  MarkAsOf(-minutes(60));
+  ASSERT_OK(reader->CatchUp());
+  EXPECT_TRUE(reader->WaitForFresh(minutes(1), milliseconds(0)).IsTimedOut());
+  // The follower is writing the line.
+  Mark("group g-1\nbranch 0 -\nrecord 7\nas-of 17 18\n");
+  ASSERT_OK(reader->CatchUp());
+  EXPECT_EQ(reader->view()->as_of(), Reader::Time());
+}
+
+TEST(TokenTest, TravelsAsText) {
+  const Token token{{"g-1", "17-owner", "d-1"}, 12345};
+  EXPECT_EQ(token.ToText(), "g-1.17-owner.d-1.12345");
+  Token parsed;
+  ASSERT_OK(Token::Parse(token.ToText(), &parsed));
+  EXPECT_EQ(parsed.origin.group + parsed.origin.branch + parsed.origin.database, "g-117-ownerd-1");
+  EXPECT_EQ(parsed.sequence, 12345u);
+  const Token bare{{"g-1", "0", ""}, 0};
+  EXPECT_EQ(bare.ToText(), "g-1.0.-.0");
+  ASSERT_OK(Token::Parse(bare.ToText(), &parsed));
+  EXPECT_EQ(parsed.origin.database, "");
+}
+
+TEST(TokenTest, AnythingElseIsRefused) {
+  const std::string longest(300, 'a');
+  for (const std::string& text :
+       {std::string(), std::string("12345"), std::string("g.0.-"), std::string("g.0.-.1.2"),
+        std::string("g.0..1"), std::string("g.0.-.-1"), std::string("g.0.-.0x1"),
+        std::string("g.0.-.999999999999999999"), std::string("g 1.0.-.1"),
+        std::string("g.0.-.1\r\n"), std::string("g\0h.0.-.1", 10), longest, "g.0.-." + longest}) {
+    Token token{{"kept", "0", ""}, 7};
+    const rocksdb::Status status = Token::Parse(text, &token);
+    EXPECT_TRUE(status.IsInvalidArgument()) << text;
+    EXPECT_THAT(status.ToString(), HasSubstr("not a token"));
+    EXPECT_EQ(token.origin.group, "kept");
+  }
 }
 
 TEST_F(ReaderTest, AFamilyThatIsNotOpenHoldsUpNothing) {

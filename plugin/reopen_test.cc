@@ -173,7 +173,7 @@ TEST_F(ReopenTest, EmptyDirectoryAndGroupWithDatabaseNeedsRestore) {
 TEST_F(ReopenTest, ForeignPairingIsRefusedAndChangesNothing) {
   MakeAndCrash();
   rocksdb::FileSystem& local = *rocksdb::FileSystem::Default();
-  ASSERT_OK(WritePairing(local, directory_, {"another-group", "another-database"}, true));
+  ASSERT_OK(WritePairing(local, directory_, {"another-group", "another-database"}, "", true));
   WriteLocal(Path("000999.log"), "x");
   auto before = group_->LogFiles();
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("belongs to group another-group"));

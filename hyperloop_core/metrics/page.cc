@@ -48,6 +48,7 @@ std::string ShownBy(uint8_t who) {
   };
   add(kRnicd, "rnicd");
   add(kReplica, "replica");
+  add(kFollower, "follower");
   add(kPrimary, "primary");
   return text;
 }

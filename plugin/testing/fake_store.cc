@@ -39,7 +39,7 @@ class FakeStore final : public Store {
     group_->decisions_ = request.decisions;
     if (request.decisions != nullptr) request.decisions->Start(group_->last_record_);
     taken_ = true;
-    *result = {group_->pairing_, epoch_, FilesLocked(), group_->left_out_};
+    *result = {group_->pairing_, epoch_, group_->branch_, FilesLocked(), group_->left_out_};
     return Status::Ok();
   }
   bool taken() const override { return taken_; }
@@ -459,6 +459,11 @@ void FakeGroup::SayThatAllIsHeld() {
 void FakeGroup::SayThatAllIsScarce(bool scarce) {
   std::lock_guard<std::mutex> lock(mutex_);
   all_scarce_ = scarce;
+}
+
+void FakeGroup::BranchOff(const std::string& branch) {
+  const std::lock_guard lock(mutex_);
+  branch_ = branch;
 }
 
 void FakeGroup::LeaveOut(const std::string& address) {

@@ -75,6 +75,8 @@ class FakeGroup {
   void SayThatAllIsScarce(bool scarce = true);
   // The takings from now on leave out this replica.
   void LeaveOut(const std::string& address);
+  // The takings from now on are of this branch of the group's history (TakeResult).
+  void BranchOff(const std::string& branch);
   // The replicas give these bytes for the file.
   void Hold(const WholeFile& file, const std::string& bytes);
   // Every Fetch fails with `with` from now on. Ok: none does because of it.
@@ -104,6 +106,7 @@ class FakeGroup {
   bool all_held_ = false;
   bool all_scarce_ = false;
   std::vector<std::string> left_out_;
+  std::string branch_;
   std::map<WholeFile, std::string> replicas_hold_;
   Status fetch_failure_;
   MendWhole mend_local_;

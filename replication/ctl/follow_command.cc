@@ -5,57 +5,55 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/printable.h"
 #include "ctl/command.h"
-#include "ctl/nodes.h"
+#include "ctl/follow_metrics.h"
+#include "ctl/followed_replica.h"
 #include "ctl/repeat.h"
 #include "follow/replica_follower.h"
+#include "follow/vouching.h"
+#include "hyperloop/command_line/command_line.h"
+#include "hyperloop/core/log.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/metrics/server.h"
 #include "options/size_option.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 struct FollowOptions {
-  Where where;
-  std::string replica;  // a number, or kSelf
-  std::string to, files;
+  FollowedReplica replica;
+  std::string to;
   uint32_t retain = 60;  // seconds
   uint64_t retain_bytes = uint64_t{4} << 30;
+  metrics::ServerOptions metrics;
 };
 
-constexpr char kSelf[] = "self";
 constexpr std::chrono::milliseconds kMostSleep{100};  // until a signal is seen
+constexpr std::chrono::seconds kTellOfLag{5};
 
 volatile std::sig_atomic_t ended = 0;
 
-// For CLI11: empty, or what is wrong.
-std::string CheckReplica(const std::string& text) {
-  const bool number = !text.empty() && text.size() <= 3 &&
-                      text.find_first_not_of("0123456789") == std::string::npos;
-  return text == kSelf || number ? "" : "'" + text + "' is neither self nor a replica's number";
+// "" while what is shown is known to be new enough.
+std::string LagText(const ReplicaFollower& follower, ReplicaFollower::Time now) {
+  const auto old = [&](const std::optional<ReplicaFollower::Time>& moment) {
+    return !moment.has_value() || now - *moment >= kTellOfLag;
+  };
+  if (!old(follower.as_of())) return "";
+  if (old(follower.whole_as_of())) return "; it is behind the replica by some seconds";
+  return "; nobody vouches for the replica: fewer than a majority of the group's replicas can be "
+         "asked, or the group goes on without this one, so what is shown may be old";
 }
 
-Result<ReplicaFollower::Replica> Connect(const FollowOptions& options) {
-  HL_ASSIGN_OR_RETURN(Nodes found, Nodes::Find(options.where));
-  const auto nodes = std::make_shared<Nodes>(std::move(found));  // it owns the device
-  HL_ASSIGN_OR_RETURN(const NodePlace* place,
-                      options.replica == kSelf
-                          ? nodes->OwnReplica()
-                          : nodes->Replica(static_cast<uint32_t>(std::stoul(options.replica))));
-  // The pool of a dead one could be read, but then its process could not start again.
-  if (place->state == ProcessState::kDead)
-    return Unavailable(Text(place->name, " is dead; start it, or follow another replica"));
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes->View(*place));
-  const std::string files = options.files.empty() ? place->files : options.files;
-  return ReplicaFollower::Replica{nodes, std::move(view), files};
-}
-
-std::string TextOf(const ReplicaFollower& follower, LogFollower::Progress progress) {
+std::string TextOf(const ReplicaFollower& follower, LogFollower::Progress progress,
+                   const std::string& lag) {
   if (progress == LogFollower::Progress::kAwaitsPrimary)
     return follower.shown() ? "a primary is taking the group; what is shown stays"
                             : "waits for a primary that takes the group";
@@ -63,7 +61,7 @@ std::string TextOf(const ReplicaFollower& follower, LogFollower::Progress progre
   if (follower.waits_long())
     return Text("waits for ", *follower.missing(), ", which the replica does not hold yet");
   if (!follower.shown()) return {};  // until the next heartbeat
-  return Text("follows epoch ", follower.epoch());
+  return Text("follows epoch ", follower.epoch(), lag);
 }
 
 // Says something once, until it says something else.
@@ -89,34 +87,78 @@ bool IsFinal(const Status& status) {
          status.code() == Code::kPermissionDenied;
 }
 
-int Run(const FollowOptions& options) {
+// Serves the page of metrics, if that is wanted. Once a second the thread that follows makes it.
+class ShownMetrics {
+ public:
+  explicit ShownMetrics(const FollowOptions& options)
+      : page_(options.to), options_(options.metrics), log_(StderrLog("hyperloopctl")) {}
+
+  Status Start() {
+    if (options_.address.empty()) return {};
+    HL_ASSIGN_OR_RETURN(server_, metrics::Server::Start(
+                                     options_, [this] { return page_.Get(); }, *log_));
+    return {};
+  }
+  void Sample(const ReplicaFollower& follower, bool looked, ReplicaFollower::Time now) {
+    if (server_ == nullptr || now < next_) return;
+    page_.Sample(follower, looked, now);
+    next_ = now + kSample;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kSample{1};
+
+  FollowMetrics page_;
+  const metrics::ServerOptions options_;
+  const std::shared_ptr<Log> log_;
+  std::unique_ptr<metrics::Server> server_;  // ends before what it shows
+  ReplicaFollower::Time next_{};
+};
+
+void EndAtSignals() {
   struct sigaction action = {};
   action.sa_handler = [](int) { ended = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+}
+
+Status Follow(const FollowOptions& options) {
+  EndAtSignals();
+  ShownMetrics shown(options);
+  HL_RETURN_IF_ERROR(shown.Start());
+  HL_ASSIGN_OR_RETURN(std::vector<Vouching::Witness> witnesses, WitnessesOf(options.replica.where));
+  const Vouching vouching(std::move(witnesses));
+  ReplicaFollower follower(
+      [&] { return Connect(options.replica); },
+      [&](std::span<const std::string> members, uint64_t epoch, ReplicaFollower::Time since) {
+        return vouching.Confirms(members, epoch, since);
+      },
+      options.to, {std::chrono::seconds(options.retain), options.retain_bytes});
   Teller teller;
-  ReplicaFollower follower([&] { return Connect(options); }, options.to,
-                           {std::chrono::seconds(options.retain), options.retain_bytes});
   bool first = true, told_of_room = false;
+  std::optional<ReplicaFollower::Time> began;  // to show something
   while (ended == 0) {
     const auto now = std::chrono::steady_clock::now();
     const Result<LogFollower::Progress> progress = follower.Look(now);
     if (progress.ok()) {
-      teller.Say(TextOf(follower, *progress));
+      if (!began.has_value() && follower.shown()) began = now;
+      const bool settled = began.has_value() && now - *began >= kTellOfLag;
+      teller.Say(TextOf(follower, *progress, settled ? LagText(follower, now) : ""));
       if (follower.gone_early() != 0 && !std::exchange(told_of_room, true))
         teller.SayNow(
             "dropped files have more than --retain-bytes; their names go before --retain");
       first = false;
     } else if (first || IsFinal(progress.status())) {
-      return Fail(progress.status());
+      return progress.status();
     } else {
       teller.Say(Text(progress.status().message(), "; what is shown stays, and it is tried again"));
     }
+    shown.Sample(follower, progress.ok(), now);
     for (auto left = follower.pause(); ended == 0 && left.count() > 0; left -= kMostSleep)
       std::this_thread::sleep_for(std::min(left, kMostSleep));
   }
-  return kExitOk;
+  return {};
 }
 
 }  // namespace
@@ -127,20 +169,9 @@ void AddFollow(CLI::App& app, Action* chosen) {
       "follow",
       "keep a directory that grows as the group is written, from which stock RocksDB reads (as a "
       "secondary, or read-only); shows nothing that is not acknowledged; runs until SIGTERM");
-  AddWhere(follow, &options->where);
-  follow
-      ->add_option("--replica", options->replica,
-                   "which replica of the group to read: its number, or self, the one on this "
-                   "machine")
-      ->required()
-      ->check(CLI::Validator(CheckReplica, ""))
-      ->type_name("N");
+  AddFollowedReplica(follow, &options->replica);
   follow->add_option("--to", options->to, "the directory: new, empty, or one that follow made")
       ->required()
-      ->type_name("DIR");
-  follow
-      ->add_option("--files", options->files,
-                   "the replica's directory of whole files, where it is not known otherwise")
       ->type_name("DIR");
   follow
       ->add_option("--retain", options->retain,
@@ -156,7 +187,13 @@ void AddFollow(CLI::App& app, Action* chosen) {
       ->transform(SizeFrom(0, UINT64_MAX))
       ->type_name("BYTES")
       ->default_str("4G");
-  follow->callback([=] { *chosen = [=] { return Run(*options); }; });
+  AddMetrics(*follow, &options->metrics);
+  follow->callback([=] {
+    *chosen = [=] {
+      const Status status = Follow(*options);
+      return status.ok() ? static_cast<int>(kExitOk) : Fail(status);
+    };
+  });
 }
 
 }  // namespace hyperloop::ctl

@@ -39,7 +39,14 @@ std::string SeqText(uint64_t seq) {
   return "record " + std::string(20 - digits.size(), '0') + digits + "\n";
 }
 
-// The number that a mark's last line states; 0: it has none.
+// Readers do not lock the mark, so the number is there twice: while it changes the two differ.
+std::string AsOfText(uint64_t micros) {
+  const std::string digits = std::to_string(micros);
+  const std::string padded = std::string(20 - digits.size(), '0') + digits;
+  return "as-of " + padded + " " + padded + "\n";
+}
+
+// The number that this line of a mark states; 0: it has none.
 uint64_t SeqOf(std::string_view line) {
   constexpr std::string_view kBefore = "record ";
   uint64_t seq = 0;
@@ -203,6 +210,7 @@ Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, T
     return Unavailable(Text("the replica holds everything up to record ", state.seq, ", and ",
                             path_, " shows record ", seq_));
   }
+  whole_ = false;
   if (!compared_) HL_RETURN_IF_ERROR(RetireLeftOver(state.table, now));
   compared_ = true;
   std::vector<FileInfo> files = state.table.List();
@@ -226,6 +234,7 @@ Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, T
     if (HoldsData(file.name) && !missing.has_value()) missing = file.name;
   }
   HL_RETURN_IF_ERROR(Retire(state.table, now));
+  whole_ = true;
   return missing;
 }
 
@@ -266,6 +275,15 @@ Status FollowedDirectory::Note(uint64_t seq) {
   if (::pwrite(lock_.get(), text.data(), text.size(), at) != static_cast<ssize_t>(text.size()))
     return FromErrno(errno, "write " + PathOf(kMark));
   seq_ = seq;
+  return {};
+}
+
+Status FollowedDirectory::NoteAsOf(std::chrono::system_clock::time_point time) {
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch());
+  const std::string text = AsOfText(static_cast<uint64_t>(std::max<int64_t>(since.count(), 0)));
+  const auto at = static_cast<off_t>(MarkText(origin_).size() + SeqText(0).size());
+  if (::pwrite(lock_.get(), text.data(), text.size(), at) != static_cast<ssize_t>(text.size()))
+    return FromErrno(errno, "write " + PathOf(kMark));
   return {};
 }
 
@@ -478,6 +496,7 @@ Status FollowedDirectory::Retire(const FileTable& table, Time now) {
     retired_.erase(first);
     ++gone_early_;
   }
+  retained_bytes_ = bytes;
   return {};
 }
 

@@ -71,6 +71,15 @@ class FollowedDirectory {
   // and the call may be repeated.
   Result<std::optional<std::string>> Show(const State& state, Time now);
 
+  // Whether the last call showed all of its state.
+  bool whole() const { return whole_; }
+  // How many bytes the files have that the group has dropped and readers may still open.
+  uint64_t retained_bytes() const { return retained_bytes_; }
+
+  // Notes for readers of the directory (Reader, in the installed headers) that everything which was
+  // acknowledged by then is shown.
+  Status NoteAsOf(std::chrono::system_clock::time_point time);
+
   const Origin& origin() const { return origin_; }
   // The last record that this process, or one before it, showed; another replica, or one that is
   // made anew, may not have it yet.
@@ -127,7 +136,8 @@ class FollowedDirectory {
   bool compared_ = false;  // with what an earlier process left
   std::map<std::string, Shown> shown_;
   std::map<std::string, Retired> retired_;
-  uint64_t gone_early_ = 0;
+  uint64_t gone_early_ = 0, retained_bytes_ = 0;
+  bool whole_ = false;
 };
 
 }  // namespace hyperloop

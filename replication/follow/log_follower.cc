@@ -47,18 +47,18 @@ Result<LogFollower::Progress> LogFollower::ReadAnew(const NodeMark& mark) {
   at_ = log.tail;
   // The image is younger than the mark. A word that exceeds it is not the primary's.
   acked_ = std::max(HighestDecided(image_->bytes(), info_), mark.acked <= at_.seq ? mark.acked : 0);
-  unacknowledged_ = at_.seq - std::min(at_.seq, acked_);
+  end_ = at_;
   return Progress::kReadAnew;
 }
 
 Result<LogFollower::Progress> LogFollower::Append(const NodeMark& mark) {
   HL_ASSIGN_OR_RETURN(Records records, ReadRecords());
   // Under no checksum, so it is believed only of records that are there.
-  records.acked = std::max(records.acked, std::min(mark.acked, records.last_seq));
+  records.acked = std::max(records.acked, std::min(mark.acked, records.end.seq));
   HL_ASSIGN_OR_RETURN(const NodeMark after, mark_());
   if (!SameEpoch(mark, after)) return Progress::kAwaitsPrimary;
   // The head has passed records that are not in the ring any more.
-  if (records.passed > records.last_seq) return ReadAnew(mark);
+  if (records.passed > records.end.seq) return ReadAnew(mark);
   const bool hidden = !shows();
   acked_ = std::max(acked_, records.acked);
   const uint64_t before = at_.seq;
@@ -68,7 +68,7 @@ Result<LogFollower::Progress> LogFollower::Append(const NodeMark& mark) {
     ApplyRecord(image_->bytes(), info_, record);
     at_ = {h.seq, h.epoch, at_.position + AlignRecord(h.length), h.crc};
   }
-  unacknowledged_ = records.last_seq - std::min(records.last_seq, acked_);
+  end_ = records.end;
   return at_.seq != before || (hidden && shows()) ? Progress::kAppended : Progress::kNone;
 }
 
@@ -104,7 +104,7 @@ Result<LogFollower::Records> LogFollower::ReadRecords() {
     if (pad) present_ = std::max(present_, tail.position);
     records.views.push_back(view);
   }
-  records.last_seq = tail.seq;
+  records.end = tail;
   return records;
 }
 

@@ -53,16 +53,21 @@ class LogFollower {
   uint64_t region_size() const { return region_size_; }
   // How often it began to read everything.
   uint64_t whole_reads() const { return whole_reads_; }
-  // How many records the log has that are not yet known to be acknowledged.
-  uint64_t unacknowledged() const { return unacknowledged_; }
+  // What the log had at the last look that is not known to be acknowledged, so not in the image.
+  struct Lag {
+    uint64_t records = 0, bytes = 0;
+  };
+  Lag lag() const { return {end_.seq - at_.seq, end_.position - at_.position}; }
+  // The log's last record, as of that look.
+  uint64_t last_seq() const { return end_.seq; }
 
  private:
   // What one look at the ring found behind the records that were applied.
   struct Records {
     std::vector<RecordView> views;  // they point into the image's ring
-    uint64_t last_seq = 0;
-    uint64_t passed = 0;  // by the head
-    uint64_t acked = 0;   // the greatest seq that they or the head state as acknowledged
+    LogCursor end;                  // behind them
+    uint64_t passed = 0;            // by the head
+    uint64_t acked = 0;             // the greatest seq that they or the head state as acknowledged
   };
 
   Result<Progress> ReadAnew(const NodeMark& mark);
@@ -79,7 +84,7 @@ class LogFollower {
   NodeMark shown_;  // under which the image was read
   LogCursor at_;    // behind the last record that was applied
   uint64_t acked_ = 0;
-  uint64_t unacknowledged_ = 0;
+  LogCursor end_;  // of the log at the last look
   uint64_t whole_reads_ = 0;
   uint64_t present_ = 0, piece_ = 0;  // of the look under way: log position; how much to read next
 };

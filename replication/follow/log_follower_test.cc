@@ -99,7 +99,7 @@ TEST(LogFollowerTest, ShowsAllOnceThePrimaryRests) {
   ASSERT_TRUE(followed.follower.shows());
   EXPECT_EQ(followed.ExpectWhatNamesSay(), newest);
   EXPECT_EQ(followed.SizeOf(BusyPrimary::Name(newest)), size);
-  EXPECT_EQ(followed.follower.unacknowledged(), 0u);
+  EXPECT_EQ(followed.follower.lag().records, 0u);
   EXPECT_EQ(followed.follower.CatchUp().value(), Progress::kNone);
 }
 

@@ -14,6 +14,13 @@ constexpr std::chrono::seconds kRetry{1}, kLongestPause{64};
 constexpr std::chrono::seconds kTell{2};  // how long a file must be missing until it is named
 constexpr std::chrono::seconds kTidy{1};  // how often names are removed whose time is over
 
+// Not later than it was.
+std::chrono::system_clock::time_point WallTime(ReplicaFollower::Time moment) {
+  const auto wall = std::chrono::system_clock::now();
+  const auto ago = ReplicaFollower::Time::clock::now() - moment;
+  return wall - std::chrono::ceil<std::chrono::microseconds>(ago);
+}
+
 }  // namespace
 
 Result<LogFollower::Progress> ReplicaFollower::Look(Time now) {
@@ -43,13 +50,37 @@ Result<LogFollower::Progress> ReplicaFollower::TryLook(Time now) {
     return progress;
   }
   caught_up_ = true;
-  if (*progress == LogFollower::Progress::kReadAnew) checked_ = false;
+  if (*progress == LogFollower::Progress::kReadAnew) {
+    checked_ = false;
+    goal_.reset();  // the log may have been cut
+    whole_as_of_.reset();
+    to_vouch_.reset();
+  }
   pending_ = pending_ || *progress == LogFollower::Progress::kReadAnew ||
              *progress == LogFollower::Progress::kAppended;
   if (!log_->shows()) return progress;
-  if (!pending_ && !missing_.has_value() && shown_ && now < tidy_at_) return progress;
-  HL_RETURN_IF_ERROR(Show(now));
+  if (pending_ || missing_.has_value() || !shown_ || now >= tidy_at_) HL_RETURN_IF_ERROR(Show(now));
+  if (*progress != LogFollower::Progress::kAwaitsPrimary) HL_RETURN_IF_ERROR(NoteLag(now));
   return progress;
+}
+
+// The look began at `now`, and found the log's end after that.
+Status ReplicaFollower::NoteLag(Time now) {
+  if (behind_ || !shown_) return {};
+  if (directory_->whole()) shown_seq_ = log_->seq();
+  if (!goal_.has_value()) goal_ = Goal{now, log_->last_seq()};
+  if (shown_seq_ >= goal_->seq) {
+    whole_as_of_ = goal_->at;
+    goal_ = Goal{now, log_->last_seq()};
+    if (shown_seq_ >= goal_->seq) whole_as_of_ = now;
+  }
+  if (members_epoch_ != log_->epoch() || !std::ranges::count(members_, address_)) return {};
+  if (to_vouch_.has_value() && vouch_(members_, members_epoch_, *to_vouch_)) {
+    as_of_ = std::exchange(to_vouch_, std::nullopt);
+    HL_RETURN_IF_ERROR(directory_->NoteAsOf(WallTime(*as_of_)));
+  }
+  if (!to_vouch_.has_value()) to_vouch_ = whole_as_of_;
+  return {};
 }
 
 // What was read of a region goes on to count while that has the same size: an epoch that was shown
@@ -57,6 +88,7 @@ Result<LogFollower::Progress> ReplicaFollower::TryLook(Time now) {
 Status ReplicaFollower::Reach() {
   if (!replica_.has_value()) {
     HL_ASSIGN_OR_RETURN(replica_, connect_());
+    address_ = replica_->address;
     checked_ = false;
     if (log_ != nullptr && log_->region_size() != replica_->view->region_size()) log_.reset();
   }
@@ -100,6 +132,9 @@ Status ReplicaFollower::CheckOrigin() {
     replica_.reset();
     return status.status();
   }
+  members_ = status->replicas;
+  members_epoch_ = status->installed_epoch;
+  group_ = status->group;
   const FollowedDirectory::Origin origin{status->group, status->branch_epoch, status->branch_owner};
   if (directory_ != nullptr && directory_->origin() == origin) return {};
   directory_.reset();

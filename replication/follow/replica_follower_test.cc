@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "support/status_matchers.h"
 #include "testing/busy_primary_fixture.h"
@@ -36,12 +39,14 @@ class ReplicaFollowerTest : public testing::Test {
     }
     Result<NodeMark> Mark() override {
       HL_RETURN_IF_ERROR(test_.way);
-      return NodeMark{1, 1, 0, test_.primary.acked_seq()};
+      return NodeMark{1, 1, 0, std::min(test_.told, test_.primary.acked_seq())};
     }
     Result<NodeStatus> ReadStatus() override {
       HL_RETURN_IF_ERROR(test_.way);
       NodeStatus status;
       status.group = "group-1";
+      status.replicas = test_.members;
+      status.installed_epoch = 1;
       return status;
     }
     Result<uint64_t> Heartbeat() override { return Internal("not asked"); }
@@ -78,16 +83,24 @@ class ReplicaFollowerTest : public testing::Test {
 
   const std::string base = MakeFolder();
   BusyPrimary primary{3};
-  Status way;            // why the replica cannot be read
-  bool damaged = false;  // the heads of its log are
+  Status way;                  // why the replica cannot be read
+  bool damaged = false;        // the heads of its log are
+  uint64_t told = UINT64_MAX;  // the primary says no later record to be acknowledged
   uint64_t read = 0;
   int connected = 0;
-  ReplicaFollower::Time now{};
+  ReplicaFollower::Time now = ReplicaFollower::Time::clock::now();
   Status last;
+  std::vector<std::string> members{"a:1", "b:1", "c:1"};         // of the group; this one is b:1
+  ReplicaFollower::Time vouched = ReplicaFollower::Time::max();  // up to which a majority vouches
   ReplicaFollower follower{
       [this]() -> Result<ReplicaFollower::Replica> {
         ++connected;
-        return ReplicaFollower::Replica{nullptr, std::make_unique<View>(*this), ""};
+        return ReplicaFollower::Replica{nullptr, std::make_unique<View>(*this), "", "b:1"};
+      },
+      [this](std::span<const std::string> asked, uint64_t epoch, ReplicaFollower::Time since) {
+        EXPECT_TRUE(std::ranges::equal(asked, members));
+        EXPECT_EQ(epoch, 1u);
+        return since <= vouched;
       },
       base + "/to",
       {seconds(60)}};
@@ -151,6 +164,68 @@ TEST_F(ReplicaFollowerTest, PausesDoubleWhileTheWholeRegionIsReadInVain) {
   ASSERT_OK(last);
   EXPECT_EQ(follower.pause(), milliseconds(10));
   ExpectAllShown();
+}
+
+TEST_F(ReplicaFollowerTest, KnowsUpToWhenEverythingIsShown) {
+  const ReplicaFollower::Time first = now;
+  Reads();
+  ASSERT_OK(last);
+  EXPECT_EQ(follower.whole_as_of(), first);
+  EXPECT_EQ(follower.as_of(), std::nullopt) << "nobody has been asked since";
+  const ReplicaFollower::Time second = now;
+  Reads();
+  EXPECT_EQ(follower.as_of(), first);
+  EXPECT_EQ(follower.whole_as_of(), second);
+
+  // What is not known to be acknowledged is not shown, and the time stands still.
+  const uint64_t shown = follower.seq();
+  told = 0;
+  WriteAndRest();
+  for (int i = 0; i < 3; ++i) Reads();
+  EXPECT_GT(follower.lag().records, 0u);
+  EXPECT_GT(follower.lag().bytes, 0u);
+  EXPECT_LE(follower.whole_as_of(), second + seconds(2)) << "before the write";
+  told = UINT64_MAX;
+  Reads();
+  EXPECT_EQ(follower.lag().records, 0u);
+  EXPECT_GT(follower.seq(), shown);
+  EXPECT_EQ(follower.whole_as_of(), now - seconds(2));
+
+  // The group may go on without this replica.
+  const auto before = follower.as_of();
+  vouched = ReplicaFollower::Time::min();
+  for (int i = 0; i < 3; ++i) Reads();
+  EXPECT_EQ(follower.as_of(), before);
+  EXPECT_EQ(follower.whole_as_of(), now - seconds(2));
+}
+
+TEST_F(ReplicaFollowerTest, AReplicaThatIsNoMemberKnowsNothing) {
+  members = {"a:1", "c:1"};
+  for (int i = 0; i < 3; ++i) Reads();
+  ASSERT_OK(last);
+  EXPECT_TRUE(follower.shown());
+  EXPECT_EQ(follower.as_of(), std::nullopt);
+}
+
+// A Reader takes the time from there.
+TEST_F(ReplicaFollowerTest, NotesUpToWhenEverythingIsShown) {
+  const auto mark = [this] {
+    std::ifstream file(base + "/to/hyperloop-follower");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  Reads();
+  const auto begun = std::chrono::system_clock::now();
+  EXPECT_EQ(mark().find("as-of"), std::string::npos);
+  Reads();
+  unsigned long long first = 0, second = 0;
+  const std::string text = mark();
+  ASSERT_NE(text.find("\nas-of "), std::string::npos) << text;
+  ASSERT_EQ(std::sscanf(text.c_str() + text.find("\nas-of "), " as-of %llu %llu", &first, &second),
+            2);
+  EXPECT_EQ(first, second);
+  const std::chrono::system_clock::time_point noted{std::chrono::microseconds(first)};
+  EXPECT_GT(noted, begun - std::chrono::minutes(10));
+  EXPECT_LT(noted, begun) << "when the first look began";
 }
 
 }  // namespace

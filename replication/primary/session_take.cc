@@ -397,6 +397,8 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   }
   taken.pairing = {FormatUuid(info_.group), FormatUuid(binding.database)};
   taken.epoch = own_.epoch;
+  const Branch& branch = configuration_.branch;
+  if (branch.epoch != 0) taken.branch = Text(branch.epoch, " ", FormatUuid(branch.owner));
   for (const Configuration::Replica& each : configuration_.absent)
     taken.left_out.push_back(each.address);
   *result = std::move(taken);

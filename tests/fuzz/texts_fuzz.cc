@@ -212,11 +212,11 @@ void PairingText(const std::string& text) {
     return;
   }
   plugin::PairingFile again;
-  Must(plugin::WritePairing(*fs, folder, file.pairing, file.finished));
+  Must(plugin::WritePairing(*fs, folder, file.pairing, file.branch, file.finished));
   Must(plugin::ReadPairing(*fs, folder, &again));
   HL_FUZZ_CHECK(again.pairing.group == file.pairing.group &&
                     again.pairing.database == file.pairing.database &&
-                    again.finished == file.finished,
+                    again.branch == file.branch && again.finished == file.finished,
                 "written, and read as another one");
   HL_FUZZ_CHECK(!again.IsCopy() && again.recorded == again.found, "a copy of itself");
   stdfs::remove(folder + "/HYPERLOOP");
@@ -631,7 +631,7 @@ std::vector<Input> Seeds() {
     const auto fs = rocksdb::FileSystem::Default();
     const std::string folder = Folder::Get().File("seed");
     stdfs::create_directory(folder);
-    Must(plugin::WritePairing(*fs, folder, {"a group", "a database"}, true));
+    Must(plugin::WritePairing(*fs, folder, {"a group", "a database"}, "17 an owner", true));
     std::ifstream in(folder + "/HYPERLOOP");
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     seeds.push_back(Seed(kPairing, text));

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "hyperloop/plugin/reader.h"
 #include "integration/ctl_run.h"
 #include "support/child_process.h"
 #include "support/database.h"
@@ -83,6 +85,51 @@ TEST_F(FollowTest, ASecondaryReadsWhatIsWrittenMeanwhile) {
   follower = Follow();
   ASSERT_OK(database_.Fill(700));
   ASSERT_TRUE(Eventually([&] { return Reads(700); })) << "after a kill";
+}
+
+// The writer's side and the reader's know the same history, and nothing of each other.
+TEST_F(FollowTest, AReaderWaitsForAWritersToken) {
+  ASSERT_OK(database_.Open());
+  ASSERT_OK(database_.Fill(100));
+  Origin origin;
+  ASSERT_OK(Origin::OfPrimary(database_.db(), &origin));
+  const auto token_text = [&] {
+    return Token{origin, database_.db()->GetLatestSequenceNumber()}.ToText();
+  };
+  ChildProcess follower = Follow();
+  ASSERT_THAT(follower.ReadLine(), HasSubstr("follows epoch"));
+  std::unique_ptr<Reader> reader;
+  ASSERT_OK(Reader::Open(rocksdb::Options(), to_, to_ + ".scratch", &reader));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(database_.Put("key", std::to_string(i)));
+    Token token;
+    ASSERT_OK(Token::Parse(token_text(), &token));
+    ASSERT_OK(reader->WaitFor(token, std::chrono::seconds(120)));
+    std::string value;
+    ASSERT_OK(reader->view()->db()->Get({}, "key", &value));
+    EXPECT_EQ(value, std::to_string(i));
+    if (i % 5 == 4) {
+      ASSERT_OK(database_.db()->Flush({}));
+    }
+  }
+
+  // Also when nobody writes, and when the primary has closed: a majority vouches for the replica.
+  const auto moment = std::chrono::system_clock::now();
+  const auto shows_all_until = [&](Reader::Time then) {
+    return Eventually([&] { return reader->CatchUp().ok() && reader->view()->as_of() >= then; });
+  };
+  EXPECT_TRUE(shows_all_until(moment));
+  database_.Close();
+  EXPECT_TRUE(shows_all_until(std::chrono::system_clock::now()));
+
+  // Without a majority nobody knows whether others have gone on.
+  shared_.UseUp();
+  cluster_.KillReplica(0);
+  cluster_.KillReplica(1);
+  const auto later = std::chrono::system_clock::now();
+  EXPECT_THAT(follower.ReadLine(), HasSubstr("nobody vouches for the replica"));
+  EXPECT_TRUE(reader->WaitForFresh(std::chrono::milliseconds(0), {}).IsTimedOut());
+  EXPECT_LT(reader->view()->as_of(), later);
 }
 
 TEST_F(FollowTest, SeveralReplicasHereAreNoSelf) {

@@ -48,14 +48,14 @@ def eventually(what):
 
 
 class Program:
-    """A daemon that shows metrics; killed at the end."""
-    def __init__(self, folder, name, *command):
+    """A program that shows metrics; killed at the end. `says`: what the first line has that it writes to stdout."""
+    def __init__(self, folder, name, *command, says="ready "):
         self.log = folder / f"{name}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen([BIN / command[0], *command[1:], "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE,
                                             stderr=log, text=True)
-        word, _, self.endpoint = self.process.stdout.readline().strip().partition(" ")
-        assert word == "ready", self.log.read_text()
+        _, said, self.endpoint = self.process.stdout.readline().strip().partition(says)
+        assert said, self.log.read_text()
         self.url = re.search(r"metrics at (http://\S+)", self.log.read_text())[1]
 
     def page(self):

@@ -11,8 +11,7 @@
 //
 //   std::unique_ptr<hyperloop::Reader> reader;
 //   Status status = hyperloop::Reader::Open(options, "/srv/followed", "/srv/scratch", &reader);
-//   // A writer: db->Put(…), then `token = db->GetLatestSequenceNumber()`, which it hands over.
-//   status = reader->WaitFor(token, std::chrono::seconds(1));
+//   status = reader->WaitFor(token, std::chrono::seconds(1));  // a writer's (token.h)
 //   status = reader->view()->db()->Get(ReadOptions(), key, &value);
 //
 // Thread safety: every method may be called from any thread. A view is the database at one moment:
@@ -21,6 +20,7 @@
 // new data, and hold none for longer than needed: each that is held keeps memtables and files.
 #pragma once
 
+#include <hyperloop/plugin/token.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
@@ -29,6 +29,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +41,8 @@ namespace hyperloop {
 
 class Reader {
  public:
+  using Time = std::chrono::system_clock::time_point;
+
   // The database at one moment. Families are in the order in which they were named.
   class View {
    public:
@@ -51,6 +54,9 @@ class Reader {
     View& operator=(const View&) = delete;
     rocksdb::DB* db() const { return db_.get(); }
     const std::vector<rocksdb::ColumnFamilyHandle*>& families() const { return families_; }
+    // Everything that was acknowledged in this branch by then is in the view, which may have more.
+    // Time(): not known, because nobody has vouched for the replica yet.
+    Time as_of() const { return as_of_; }
 
    private:
     friend class Reader;
@@ -59,12 +65,14 @@ class Reader {
     std::vector<rocksdb::ColumnFamilyHandle*> families_;
     std::string current_;         // the MANIFEST
     uint64_t manifest_size_ = 0;  // how much of it was there before the handle was opened
+    Time as_of_{};
   };
 
   // `directory`: the one that is followed. `scratch`: a directory of this reader alone, into which
   // RocksDB writes its LOGs; it is made. `families`: which ones to open; empty: the default one.
   // Options need the writer's comparator and merge operator; max_open_files becomes -1, so that no
-  // file is opened late. An error is that of DB::OpenAsSecondary, also for an empty directory.
+  // file is opened late. An error is that of DB::OpenAsSecondary, also for an empty directory, or
+  // NotFound: nobody has followed there.
   static rocksdb::Status Open(const rocksdb::DBOptions& options, const std::string& directory,
                               const std::string& scratch,
                               std::vector<rocksdb::ColumnFamilyDescriptor> families,
@@ -86,18 +94,23 @@ class Reader {
     const std::lock_guard lock(publishing_);
     return view_;
   }
+  // Whose history the directory shows.
+  const Origin& origin() const { return origin_; }
 
   // Puts a view of what the directory shows now in the place of the one before. After an error it
   // is still that one. TryAgain: logs are dropped while they are read, or the directory shows less
-  // than the view before, as after a full disk.
+  // than the view before, as after a full disk. Aborted: it was made anew, and shows another
+  // history; a Reader reads one.
   rocksdb::Status CatchUp() {
     const std::lock_guard lock(catching_up_);
+    const Time as_of = AsOf();  // the follower notes it behind what it speaks of
     // Nobody can get hold of the spare one, so if nobody has it, nobody reads from it.
     if (spare_ != nullptr && spare_.use_count() == 1 && IsOfManifest(*spare_)) {
       std::atomic_thread_fence(std::memory_order_acquire);  // after the last one who had it
       const rocksdb::Status status = spare_->db()->TryCatchUpWithPrimary();
       // The MANIFEST may have grown during the call.
       if (status.ok() && IsOfManifest(*spare_)) {
+        spare_->as_of_ = as_of;
         Publish(std::move(spare_));
         return status;
       }
@@ -106,19 +119,26 @@ class Reader {
     return OpenAnew();
   }
 
-  // Catches up until views have everything up to `sequence`, a number that the writer took from
-  // DB::GetLatestSequenceNumber after its write returned. TimedOut: they do not have it yet; ask
-  // the primary instead. Another error: the last one of CatchUp.
-  rocksdb::Status WaitFor(rocksdb::SequenceNumber sequence, std::chrono::milliseconds timeout) {
-    const auto until = std::chrono::steady_clock::now() + timeout;
-    while (true) {
-      if (view()->db()->GetLatestSequenceNumber() >= sequence) return rocksdb::Status::OK();
-      const rocksdb::Status status = CatchUp();
-      if (status.ok() && view()->db()->GetLatestSequenceNumber() >= sequence) return status;
-      if (std::chrono::steady_clock::now() >= until)
-        return status.ok() ? rocksdb::Status::TimedOut() : status;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+  // Catches up until views have everything up to the token. TimedOut: they do not have it yet; ask
+  // the primary instead. Aborted: the token is of another branch, so that its write may never be
+  // here. InvalidArgument: it is of another group, or of another database of this one. Another
+  // error: the last one of CatchUp.
+  rocksdb::Status WaitFor(const Token& token, std::chrono::milliseconds timeout) {
+    const rocksdb::Status status = Judge(token.origin);
+    if (!status.ok()) return status;
+    return WaitUntil(timeout, [&](const View& view) {
+      return view.db()->GetLatestSequenceNumber() >= token.sequence;
+    });
+  }
+
+  // Catches up until views have everything that was acknowledged `most` ago, or later. TimedOut:
+  // the follower is further behind, does not run, or a majority of the replicas does not vouch for
+  // this one. Another error: the last one of CatchUp. Both programs go by this machine's clock.
+  rocksdb::Status WaitForFresh(std::chrono::milliseconds most, std::chrono::milliseconds timeout) {
+    return WaitUntil(timeout, [&](const View& view) {
+      const Time now = std::chrono::system_clock::now();
+      return view.as_of() != Time() && view.as_of() <= now && now - view.as_of() <= most;
+    });
   }
 
  private:
@@ -131,6 +151,48 @@ class Reader {
     options_.max_open_files = -1;
     if (families_.empty())
       families_.emplace_back(rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions());
+  }
+
+  rocksdb::Status Judge(const Origin& origin) const {
+    if (origin.group != origin_.group)
+      return rocksdb::Status::InvalidArgument("the token is of group " + origin.group,
+                                              "this directory shows group " + origin_.group);
+    if (!origin.HasSameDatabase(origin_))
+      return rocksdb::Status::InvalidArgument("the token is of database " + origin.database,
+                                              "this directory shows database " + origin_.database);
+    if (origin.branch != origin_.branch)
+      return rocksdb::Status::Aborted("the token is of branch " + origin.branch,
+                                      "this directory shows branch " + origin_.branch);
+    return rocksdb::Status::OK();
+  }
+
+  template <typename Condition>
+  rocksdb::Status WaitUntil(std::chrono::milliseconds timeout, const Condition& holds) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    while (true) {
+      if (holds(*view())) return rocksdb::Status::OK();
+      const rocksdb::Status status = CatchUp();
+      if (status.ok() && holds(*view())) return status;
+      if (status.IsAborted()) return status;
+      if (std::chrono::steady_clock::now() >= until)
+        return status.ok() ? rocksdb::Status::TimedOut() : status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+  // What the follower says: the line "as-of N N", microseconds since 1970. Two numbers that differ
+  // are being written.
+  Time AsOf() const {
+    std::string text;
+    rocksdb::ReadFileToString(rocksdb::Env::Default(), directory_ + "/hyperloop-follower", &text)
+        .PermitUncheckedError();
+    const size_t at = text.find("\nas-of ");
+    unsigned long long first = 0, second = 1;
+    if (at == std::string::npos ||
+        std::sscanf(text.c_str() + at, " as-of %20llu %20llu", &first, &second) != 2 ||
+        first != second)
+      return Time();
+    return Time(std::chrono::microseconds(first));
   }
 
   // Which MANIFEST there is, and how long it is; an empty name: it cannot be told.
@@ -193,6 +255,7 @@ class Reader {
     for (int tries = 0; tries < kMostTries; ++tries) {
       const std::vector<std::string> before = Logs();
       std::shared_ptr<View> view(new View());
+      view->as_of_ = AsOf();
       const rocksdb::Status status = OpenSecondary(view.get());
       if (!status.ok()) return status;
       const std::vector<std::string> after = Logs();
@@ -207,8 +270,20 @@ class Reader {
         "logs are dropped while they are read: retain them for longer");
   }
 
+  rocksdb::Status CheckOrigin() {
+    Origin now;
+    const rocksdb::Status status = Origin::OfFollowed(options_.env, directory_, &now);
+    if (!status.ok()) return status;
+    if (origin_.group.empty()) origin_ = now;
+    if (now.group == origin_.group && now.branch == origin_.branch && now.HasSameDatabase(origin_))
+      return status;
+    return rocksdb::Status::Aborted(directory_, "it was made anew, and shows another history");
+  }
+
   // The MANIFEST is noted before it is read, so that a handle is at most newer than the note.
   rocksdb::Status OpenSecondary(View* view) {
+    const rocksdb::Status origin = CheckOrigin();
+    if (!origin.ok()) return origin;
     LookAtManifest(&view->current_, &view->manifest_size_);
     // Two handles live at a time, and each has a LOG.
     const std::string logs = scratch_ + "/" + std::to_string(opened_++ % 2);
@@ -226,6 +301,7 @@ class Reader {
 
   rocksdb::DBOptions options_;
   const std::string directory_, scratch_;
+  Origin origin_;  // set before Open returns
   std::vector<rocksdb::ColumnFamilyDescriptor> families_;
   std::mutex catching_up_;  // guards opened_ and spare_
   uint64_t opened_ = 0;

@@ -144,6 +144,9 @@ struct TakeRequest {
 struct TakeResult {
   Pairing pairing;  // the caller writes it into the directory before anything else
   uint64_t epoch = 0;
+  // Epoch and owner with which its branch of the group's history began (NodeStatus), "17 uuid";
+  // empty: it began with the group.
+  std::string branch = {};
   std::vector<FileInfo> files;  // what the group holds now
   // The addresses of the replicas that are left out. Store::Fetch asks none of them.
   std::vector<std::string> left_out = {};

@@ -16,7 +16,7 @@ namespace hyperloop::metrics {
 enum class Type : uint8_t { kGauge, kCounter, kHistogram };
 
 // Who shows a metric, as a set of bits.
-inline constexpr uint8_t kRnicd = 1, kReplica = 2, kPrimary = 4;
+inline constexpr uint8_t kRnicd = 1, kReplica = 2, kPrimary = 4, kFollower = 8;
 
 struct Info {
   std::string_view name;
@@ -28,9 +28,9 @@ struct Info {
 
 inline constexpr Info kTable[] = {
     // --- every program
-    {"hyperloop_build_info", Type::kGauge, kRnicd | kReplica, "program,version",
+    {"hyperloop_build_info", Type::kGauge, kRnicd | kReplica | kFollower, "program,version",
      "Always 1; the labels say what runs"},
-    {"process_start_time_seconds", Type::kGauge, kRnicd | kReplica, "",
+    {"process_start_time_seconds", Type::kGauge, kRnicd | kReplica | kFollower, "",
      "When the program started, in seconds since 1970"},
 
     // --- hyperloop-rnicd: what each emulated host's queue pairs did since its first client came
@@ -172,6 +172,28 @@ inline constexpr Info kTable[] = {
      "Requests of the control plane that were handled"},
     {"hyperloop_replica_requests_refused_total", Type::kCounter, kReplica, "",
      "Requests of the control plane that were answered with an error"},
+
+    // --- hyperloopctl follow
+    {"hyperloop_follower_info", Type::kGauge, kFollower, "directory,group",
+     "Always 1; the labels say which directory shows which group"},
+    {"hyperloop_follower_looked_timestamp_seconds", Type::kGauge, kFollower, "",
+     "When the replica was last read without an error, in seconds since 1970"},
+    {"hyperloop_follower_lag_seconds", Type::kGauge, kFollower, "",
+     "How long ago everything acknowledged was shown for certain: a majority of the replicas "
+     "vouched "
+     "for this one then; before the first time, since the program started"},
+    {"hyperloop_follower_replica_lag_seconds", Type::kGauge, kFollower, "",
+     "How long ago everything that this replica had was shown, whoever vouches for it; before the "
+     "first time, and in a new epoch, since the program started"},
+    {"hyperloop_follower_sequence", Type::kGauge, kFollower, "",
+     "Number of the last record that is shown"},
+    {"hyperloop_follower_lag_records", Type::kGauge, kFollower, "",
+     "Records of the replica's log that are not known to be acknowledged, so not shown"},
+    {"hyperloop_follower_lag_bytes", Type::kGauge, kFollower, "", "Bytes of these records"},
+    {"hyperloop_follower_waits_for_file", Type::kGauge, kFollower, "",
+     "Whether a table that the replica has lacked for seconds holds up what is shown"},
+    {"hyperloop_follower_retained_bytes", Type::kGauge, kFollower, "",
+     "Bytes of files that the group has dropped and readers may still open"},
 
     // --- the primary, which writes them into a file
     {"hyperloop_primary_written_timestamp_seconds", Type::kGauge, kPrimary, "group",
