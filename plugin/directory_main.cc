@@ -1,6 +1,6 @@
 // hyperloop-directory: gives a database directory to its group, or a group's database to a
-// directory, or compares the two. hyperloopctl adopt, promote, switchover and doctor --db are the
-// commands for users.
+// directory, or compares the two, or reads a database through. hyperloopctl adopt, promote,
+// switchover, doctor --db and verify --deep are the commands for users.
 #include <rocksdb/env.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "deep_check.h"
 #include "diagnosis.h"
 #include "file_system.h"
 #include "hyperloop/core/trusted_files.h"
@@ -246,8 +247,17 @@ Result<bool> Doctor(const std::string& directory, std::optional<StoreOptions> gr
   return good;
 }
 
-// What each call does. True, and the group's options as its next opening needs them; false:
-// something is bad.
+Status ReadThrough(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const DeepReport report, CheckDeeply(directory));
+  std::printf("%s: %llu keys in %llu column families were read, %llu B; all checksums hold\n",
+              directory.c_str(), static_cast<unsigned long long>(report.keys),
+              static_cast<unsigned long long>(report.families),
+              static_cast<unsigned long long>(report.bytes));
+  return Status::Ok();
+}
+
+// What each call does. True; where it binds the directory, the group's options as its next opening
+// needs them are printed. False: something is bad.
 class Carrier {
  public:
   explicit Carrier(const DirectoryCall& call) : call_(call) {}
@@ -266,6 +276,10 @@ class Carrier {
   Result<bool> operator()(const DirectoryCall::Switchover& switchover) const {
     return Bound(Switchover(call_.directory, switchover, *call_.group), *call_.group);
   }
+  Result<bool> operator()(const DirectoryCall::Deep&) const {
+    HL_RETURN_IF_ERROR(ReadThrough(call_.directory));
+    return true;
+  }
 
  private:
   Result<bool> Bound(const Status& status, StoreOptions options) const {
@@ -281,9 +295,10 @@ class Carrier {
 };
 
 constexpr char kUsage[] =
-    "usage: hyperloop-directory adopt|promote|switchover|doctor --db=DIR [--uri=URI] "
-    "[--replica-files=DIR]\n         [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
-    "(see hyperloopctl adopt --help, promote --help, switchover --help, doctor --help)\n";
+    "usage: hyperloop-directory adopt|promote|switchover|doctor|verify-deep --db=DIR [--uri=URI]\n"
+    "         [--replica-files=DIR] [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
+    "(see hyperloopctl adopt --help, promote --help, switchover --help, doctor --help,\n"
+    "verify --help)\n";
 
 int Main(const std::vector<std::string>& arguments) {
   const std::string first = arguments.size() == 1 ? arguments[0] : "";
@@ -302,7 +317,9 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const Result<bool> good = std::visit(Carrier(*call), call->what);
   if (good.ok()) return *good ? 0 : 1;
-  std::fprintf(stderr, "hyperloopctl %s: %s\n", call->verb(), good.status().message().c_str());
+  const bool deep = std::holds_alternative<DirectoryCall::Deep>(call->what);
+  std::fprintf(stderr, "hyperloopctl %s: %s\n", deep ? "verify --deep" : call->verb(),
+               good.status().message().c_str());
   return good.status().code() == Code::kInvalidArgument ? 2 : 1;
 }
 

@@ -33,6 +33,7 @@ void AddVerify(CLI::App& app, Action* chosen);
 void AddDump(CLI::App& app, Action* chosen);
 void AddExport(CLI::App& app, Action* chosen);
 void AddFollow(CLI::App& app, Action* chosen);
+void AddSnapshot(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
 void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);

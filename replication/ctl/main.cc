@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   AddDump(app, &chosen);
   AddExport(app, &chosen);
   AddFollow(app, &chosen);
+  AddSnapshot(app, &chosen);
   AddExec(app, &chosen);
   AddAdopt(app, &chosen);
   AddPromote(app, &chosen);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "ctl/command.h"
+#include "ctl/directory_program.h"
 #include "ctl/log_seen.h"
 #include "ctl/nodes.h"
 #include "hyperloop/core/text.h"
@@ -347,7 +348,13 @@ void AddVerify(CLI::App& app, Action* chosen) {
       "verify",
       "check the checksums of what each replica and the primary's pool hold, and that their "
       "regions are equal in every byte in use; names member, extent and file of damage");
-  AddWhere(verify, where.get());
+  auto deep = std::make_shared<std::string>();
+  CLI::Option_group* const group = AddWhere(verify, where.get());
+  group
+      ->add_option("--deep", *deep,
+                   "instead of a group: a snapshot, or another directory with a database, which "
+                   "RocksDB opens read-only and reads through, every key and every checksum")
+      ->type_name("DATABASE");
   verify->add_flag("--repair", *repair,
                    "mend damage from members that are sound there, and make all members equal; all "
                    "replicas must run, and no primary");
@@ -356,7 +363,11 @@ void AddVerify(CLI::App& app, Action* chosen) {
       "read all SST and blob files of every replica, too, and check them; all replicas "
       "must run");
   verify->callback([=] {
+    if (!deep->empty() && (*repair || *files))
+      throw CLI::ValidationError("--deep", "excludes --repair and --files, which are of a group");
     *chosen = [=] {
+      if (!deep->empty())
+        return Fail(BecomeDirectoryProgram(DirectoryCall::Deep{}, *deep, *where));
       std::string report;
       const Status status = Verify(*where, *repair, *files, &report);
       if (!status.ok()) return Fail(status);

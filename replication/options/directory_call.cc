@@ -67,6 +67,7 @@ Result<std::chrono::seconds> ParseWait(const std::string& text) {
 Result<DirectoryCall::What> ParseWhat(const std::string& verb, Named* named) {
   if (verb == "adopt") return DirectoryCall::What(DirectoryCall::Adopt{});
   if (verb == "doctor") return DirectoryCall::What(DirectoryCall::Doctor{});
+  if (verb == "verify-deep") return DirectoryCall::What(DirectoryCall::Deep{});
   if (verb == "promote") {
     HL_ASSIGN_OR_RETURN(const auto lost, ParseLost(named->Take(kLost)));
     return DirectoryCall::What(DirectoryCall::Promote{named->Take(kReplicaFiles), lost});
@@ -75,7 +76,7 @@ Result<DirectoryCall::What> ParseWhat(const std::string& verb, Named* named) {
     HL_ASSIGN_OR_RETURN(const std::chrono::seconds wait, ParseWait(named->Take(kWait)));
     return DirectoryCall::What(DirectoryCall::Switchover{named->Take(kReplicaFiles), wait});
   }
-  return InvalidArgument(Text("unknown verb ", verb, "; adopt, promote, switchover, doctor"));
+  return InvalidArgument(Text("unknown verb ", verb, "; adopt, promote, switchover, doctor, verify-deep"));
 }
 
 void Add(std::string_view name, std::string_view value, std::vector<std::string>* arguments) {
@@ -93,11 +94,12 @@ void AddWhat(const DirectoryCall::Switchover& switchover, std::vector<std::strin
 }
 void AddWhat(const DirectoryCall::Adopt&, std::vector<std::string>*) {}
 void AddWhat(const DirectoryCall::Doctor&, std::vector<std::string>*) {}
+void AddWhat(const DirectoryCall::Deep&, std::vector<std::string>*) {}
 
 }  // namespace
 
 const char* DirectoryCall::verb() const {
-  static constexpr const char* kVerbs[] = {"adopt", "promote", "switchover", "doctor"};
+  static constexpr const char* kVerbs[] = {"adopt", "promote", "switchover", "doctor", "verify-deep"};
   static_assert(std::size(kVerbs) == std::variant_size_v<What>);
   return kVerbs[what.index()];
 }
@@ -118,10 +120,11 @@ Result<DirectoryCall> ParseDirectoryCall(std::span<const std::string> arguments)
   HL_ASSIGN_OR_RETURN(call.what, ParseWhat(verb, &named));
   call.directory = named.Take(kDb);
   if (call.directory.empty()) return InvalidArgument(Text(verb, " needs ", kDb, "=DIR"));
-  const std::string uri = named.Take(kUri);
+  const bool of_no_group = std::holds_alternative<DirectoryCall::Deep>(call.what);
+  const std::string uri = of_no_group ? "" : named.Take(kUri);
   if (!uri.empty())
     HL_RETURN_IF_ERROR(ParseStoreUri(uri, &call.group.emplace()).WithContext(std::string(kUri)));
-  if (uri.empty() && !std::holds_alternative<DirectoryCall::Doctor>(call.what))
+  if (uri.empty() && !of_no_group && !std::holds_alternative<DirectoryCall::Doctor>(call.what))
     return InvalidArgument(Text(verb, " needs ", kUri, "=URI"));
   HL_RETURN_IF_ERROR(named.CheckAllTaken(verb));
   return call;

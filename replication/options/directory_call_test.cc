@@ -48,6 +48,8 @@ TEST(DirectoryCall, ArrivesAsItWasSent) {
   call = {DirectoryCall::Doctor{}, "/db", std::nullopt};
   EXPECT_STREQ(Again(call).verb(), "doctor");
   EXPECT_FALSE(Again(call).group.has_value());
+  call.what = DirectoryCall::Deep{};
+  EXPECT_STREQ(Again(call).verb(), "verify-deep");
 }
 
 TEST(DirectoryCall, WhatDoesNotBelongToItIsNamed) {
@@ -62,6 +64,7 @@ TEST(DirectoryCall, WhatDoesNotBelongToItIsNamed) {
   EXPECT_THAT(Refused({"adopt", "--db=/db", "--uri=colour"}), HasSubstr("--uri"));
   EXPECT_THAT(Refused({"adopt", "--db=/db", kGroup, "--lost=ask"}),
               HasSubstr("adopt has no argument --lost"));
+  EXPECT_THAT(Refused({"verify-deep", "--db=/db", kGroup}), HasSubstr("has no argument --uri"));
   EXPECT_THAT(Refused({"promote", "--db=/db", kGroup, "--wait=1"}),
               HasSubstr("promote has no argument --wait"));
   EXPECT_THAT(Refused({"promote", "--db=/db", kGroup, "--lost=no"}), HasSubstr("refuse, ask"));

@@ -132,6 +132,71 @@ TEST_F(FollowTest, AReaderWaitsForAWritersToken) {
   EXPECT_LT(reader->view()->as_of(), later);
 }
 
+// A backup while the primary serves: the database as of some moment after the call.
+TEST_F(FollowTest, ASnapshotIsADatabaseOfItsOwn) {
+  const std::string snapshot = cluster_.folder() + "/snapshot";
+  const std::vector<std::string> take{"snapshot", "--dir", dir_,    "--replica",
+                                      "1",        "--to",  snapshot};
+  CtlRun run = RunCtl(cluster_.folder(), take);
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("holds no database"));
+
+  ASSERT_OK(database_.Open());
+  ASSERT_OK(database_.Fill(200));
+  ASSERT_OK(database_.db()->Flush({}));
+  ASSERT_OK(database_.Fill(300));
+  run = RunCtl(cluster_.folder(), take);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("holds everything up to record"));
+  EXPECT_FALSE(std::filesystem::exists(snapshot + ".partial"));
+  for (const auto& each : std::filesystem::directory_iterator(snapshot))
+    if (each.path().extension() == ".sst") EXPECT_GE(each.hard_link_count(), 2u) << each.path();
+
+  // It is taken once, and nothing of it is changed.
+  const CtlRun again = RunCtl(cluster_.folder(), take);
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_THAT(again.err, HasSubstr("holds a snapshot already"));
+  const CtlRun follow =
+      RunCtl(cluster_.folder(), {"follow", "--dir", dir_, "--replica", "1", "--to", snapshot});
+  EXPECT_EQ(follow.exit_status, 1);
+  EXPECT_THAT(follow.err, HasSubstr("name a new or empty directory"));
+
+  const CtlRun deep = RunCtl(cluster_.folder(), {"verify", "--deep", snapshot});
+  EXPECT_EQ(deep.exit_status, 0) << deep.err;
+  EXPECT_THAT(deep.out, HasSubstr("300 keys in 1 column families were read"));
+
+  // The group goes on, and whoever writes to the snapshot writes to nothing else.
+  ASSERT_OK(database_.Fill(400));
+  rocksdb::DB* opened = nullptr;
+  ASSERT_OK(rocksdb::DB::Open({}, snapshot, &opened));
+  const std::unique_ptr<rocksdb::DB> copy(opened);
+  std::string value;
+  EXPECT_OK(copy->Get({}, TestDatabase::KeyOf(299), &value));
+  EXPECT_TRUE(copy->Get({}, TestDatabase::KeyOf(399), &value).IsNotFound());
+  ASSERT_OK(copy->Put({}, TestDatabase::KeyOf(0), "changed"));
+  ASSERT_OK(copy->CompactRange({}, nullptr, nullptr));
+  EXPECT_EQ(database_.FirstMissing(400), "");
+  database_.Close();
+  EXPECT_EQ(RunCtl(cluster_.folder(), {"verify", "--dir", dir_, "--files"}).exit_status, 0);
+}
+
+// The replica may have been left out, and then it holds an older database.
+TEST_F(FollowTest, NoSnapshotOfAReplicaThatNobodyVouchesFor) {
+  ASSERT_OK(database_.Open());
+  ASSERT_OK(database_.Fill(10));
+  database_.Close();
+  shared_.UseUp();
+  cluster_.KillReplica(0);
+  cluster_.KillReplica(2);
+  const std::string snapshot = cluster_.folder() + "/snapshot";
+  const CtlRun run = RunCtl(cluster_.folder(), {"snapshot", "--dir", dir_, "--replica", "1", "--to",
+                                                snapshot, "--wait", "1"});
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("nobody vouches for the replica"));
+  EXPECT_FALSE(std::filesystem::exists(snapshot));
+  EXPECT_TRUE(std::filesystem::exists(snapshot + ".partial"));
+}
+
 TEST_F(FollowTest, SeveralReplicasHereAreNoSelf) {
   const CtlRun run =
       RunCtl(cluster_.folder(), {"follow", "--dir", dir_, "--replica", "self", "--to", to_});

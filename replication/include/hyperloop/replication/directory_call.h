@@ -32,13 +32,15 @@ struct DirectoryCall {
   };
   // Compares the directory with the group, and changes nothing.
   struct Doctor {};
-  using What = std::variant<Adopt, Promote, Switchover, Doctor>;
+  // Reads the database in the directory through, and knows no group.
+  struct Deep {};
+  using What = std::variant<Adopt, Promote, Switchover, Doctor, Deep>;
 
   What what;
   std::string directory;
-  std::optional<StoreOptions> group;  // nothing, for Doctor alone: the one that it is bound to
+  std::optional<StoreOptions> group;  // nothing, for Doctor: the one that it is bound to; for Deep
 
-  // The word for `what`, as hyperloopctl's users know it.
+  // The word for `what`: the first argument.
   const char* verb() const;
 };
 
