@@ -254,7 +254,7 @@ IOStatus HyperloopFileSystem::NewSequentialFile(const std::string& path, const F
                                                 std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                                 IODebugContext* dbg) {
   const std::string name = BaseOf(path);
-  if (!IsManifest(name) && name != "CURRENT")
+  if (!IsManifest(name) && name != "CURRENT" && !IsLiveLog(name))
     return target()->NewSequentialFile(path, options, file, dbg);
   const Place place = Locate(path);
   const bool in_bound = place.file_class == FileClass::kLogLane;

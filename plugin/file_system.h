@@ -107,6 +107,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewSequentialFile(const std::string& path, const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                       rocksdb::IODebugContext* dbg) override;
+  // Of an unclean directory whose CURRENT was read: with the names of logs that only the group has.
+  rocksdb::IOStatus GetChildren(const std::string& path, const rocksdb::IOOptions& options,
+                                std::vector<std::string>* names,
+                                rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     rocksdb::IODebugContext* dbg) override;
@@ -162,19 +166,29 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static Status CheckProcess(const Place& place);
   // kBusy: it is the info log of a database that another process has open.
   static Status CheckInfoLog(const std::string& path);
-  // The bytes of CURRENT and the MANIFESTs as the group holds them, by name; empty: it holds no
-  // database.
-  using Names = std::map<std::string, std::string>;
-  // They are all read, or it is an error. It takes and changes nothing. kBusy: a primary lives.
+  // What the group holds of what is read without locking. `bytes` is empty if it holds no database.
+  struct Names {
+    std::map<std::string, std::string> bytes;  // of CURRENT and the MANIFESTs, by name
+    std::map<std::string, bool> logs;  // by name: whether the directory has the group's bytes
+    std::string lost_log;  // one that has left the region and is not in the directory as listed
+  };
+  // Shows the group's files to `look`. It takes and changes nothing. kBusy: a primary lives.
+  Status LookAtGroup(const std::string& directory,
+                     const std::function<Status(const GroupFiles&)>& look) const;
+  // They are all read, or it is an error. Errors as LookAtGroup.
   Result<Names> NamesOfGroup(const std::string& directory) const;
-  // The same, or what was kept of it for a reader of `name`.
+  Status CompareLogsThatLeft(const std::string& directory, const GroupFiles& group,
+                             Names* read) const;
+  // The bytes of a log that lies in the region. They are not kept. Errors as LookAtGroup.
+  Result<std::string> LogOfGroup(const std::string& directory, const std::string& name) const;
+  // What NamesOfGroup returns, or what was kept of it for a reader of `name`.
   std::shared_ptr<const Result<Names>> NamesFor(const std::string& directory,
                                                 const std::string& name);
   // Warns once that what is read of the directory is not the group's.
   void WarnOfOldNames(const std::string& directory, const std::string& name, const Status& why);
-  // Opens CURRENT or a MANIFEST of a directory that is not bound here. Where it is unclean, the
-  // bytes are the group's. What the group does not hold is the directory's. If the group cannot be
-  // asked, all is, or, where it is cut, the error says so.
+  // Opens CURRENT, a MANIFEST or a log of a directory that is not bound here. Where it is unclean,
+  // the bytes are the group's. What the group does not hold is the directory's. If the group cannot
+  // be asked, all is, or, where CURRENT or MANIFEST is cut, the error says so.
   rocksdb::IOStatus OpenUnlocked(const std::string& path, const rocksdb::FileOptions& options,
                                  std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                  rocksdb::IODebugContext* dbg);

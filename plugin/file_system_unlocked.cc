@@ -1,6 +1,7 @@
-// What is read of a replicated directory before it is locked, as DB::ListColumnFamilies reads
-// CURRENT and MANIFEST. After a kill or a power failure they may lack what the group holds, and the
-// opening that follows would find another MANIFEST than the one whose families it was given.
+// What is read of a replicated directory without locking it, as DB::ListColumnFamilies reads CURRENT
+// and MANIFEST, and DB::OpenForReadOnly the logs as well. After a kill or a power failure they may
+// lack what the group holds. An opening that follows would find another MANIFEST than the one whose
+// families it was given, and a reader would find older values than the group's.
 #include <algorithm>
 #include <cstring>
 
@@ -78,20 +79,15 @@ bool HyperloopFileSystem::IsUnclean(const std::string& directory) const {
 }
 
 // The judgement ends the taking before anything changes, as in Examine.
-Result<HyperloopFileSystem::Names> HyperloopFileSystem::NamesOfGroup(
-    const std::string& directory) const {
+Status HyperloopFileSystem::LookAtGroup(
+    const std::string& directory, const std::function<Status(const GroupFiles&)>& look) const {
   TakeRequest request;
   PairingFile file;
   HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
-  Names read;
-  bool whole = false;
+  bool looked = false;
   request.judge = [&](const GroupFiles& group) -> Status {
-    for (const FileInfo& info : group.Files()) {
-      const bool wanted = info.name == "CURRENT" || IsManifest(info.name);
-      if (!wanted || info.lane != Lane::kLog) continue;  // CURRENT names none that has left
-      HL_ASSIGN_OR_RETURN(read[info.name], ReadWhole(group, info));
-    }
-    whole = true;
+    HL_RETURN_IF_ERROR(look(group));
+    looked = true;
     return Aborted("the group was only looked at");
   };
   StoreOptions options = options_;
@@ -100,10 +96,43 @@ Result<HyperloopFileSystem::Names> HyperloopFileSystem::NamesOfGroup(
   TakeResult taken;
   const Status refused = store->Take(request, &taken);
   store->Close().IgnoreError();
-  if (!whole) return refused.ok() ? Internal("the group was not looked at") : refused;
-  const Current current = ReadCurrent(read["CURRENT"]);
-  if (!current.opaque && !read.contains(current.manifest)) read.clear();
+  if (looked) return Status::Ok();
+  return refused.ok() ? Internal("the group was not looked at") : refused;
+}
+
+Result<HyperloopFileSystem::Names> HyperloopFileSystem::NamesOfGroup(
+    const std::string& directory) const {
+  Names read;
+  HL_RETURN_IF_ERROR(LookAtGroup(directory, [&](const GroupFiles& group) -> Status {
+    for (const FileInfo& info : group.Files()) {
+      if (info.lane != Lane::kLog) continue;  // CURRENT names none that has left
+      if (info.name == "CURRENT" || IsManifest(info.name)) {
+        HL_ASSIGN_OR_RETURN(read.bytes[info.name], ReadWhole(group, info));
+      } else if (IsLiveLog(info.name)) {
+        HL_ASSIGN_OR_RETURN(read.logs[info.name], IsSame(*target(), directory, group, info));
+      }
+    }
+    return CompareLogsThatLeft(directory, group, &read);
+  }));
+  const Current current = ReadCurrent(read.bytes["CURRENT"]);
+  if (!current.opaque && !read.bytes.contains(current.manifest)) return Names();
   return read;
+}
+
+// They are in the directory like tables, which are not compared here either.
+Status HyperloopFileSystem::CompareLogsThatLeft(const std::string& directory,
+                                                const GroupFiles& group, Names* read) const {
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed, NeededFiles(group));
+  for (const FileInfo& info : needed) {
+    if (!IsLiveLog(info.name)) continue;
+    const Result<uint64_t> size = SizeOf(*target(), directory + "/" + info.name);
+    if (size.ok() && *size == info.size) {
+      read->logs[info.name] = true;
+    } else {
+      read->lost_log = info.name;
+    }
+  }
+  return Status::Ok();
 }
 
 std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::NamesFor(
@@ -114,8 +143,9 @@ std::shared_ptr<const Result<HyperloopFileSystem::Names>> HyperloopFileSystem::N
     const auto kept = names_of_group_.find(directory);
     if (kept != names_of_group_.end()) {
       const Result<Names>& names = *kept->second.names;
-      // CURRENT was read before, and the MANIFEST that it names is of the same moment.
-      const bool named = IsManifest(name) && names.ok() && names->contains(name);
+      // CURRENT was read before, and the MANIFEST that it names is of the same moment, as are logs.
+      const bool named = name != "CURRENT" && names.ok() &&
+                         (names->bytes.contains(name) || names->logs.contains(name));
       if (named || Clock::now() < kept->second.until) return kept->second.names;
     }
   }
@@ -132,8 +162,8 @@ void HyperloopFileSystem::WarnOfOldNames(const std::string& directory, const std
     if (!warned_unclean_.insert(directory).second) return;
   }
   log_->Write(LogLevel::kWarn, "the database in " + directory + " was not closed, and " + name +
-                                   " does not come from its group, so what is read of its CURRENT "
-                                   "and MANIFEST may be older than what the group holds: " +
+                                   " does not come from its group, so what is read of it may be "
+                                   "older than what the group holds: " +
                                    why.ToString());
 }
 
@@ -145,13 +175,29 @@ IOStatus HyperloopFileSystem::OpenUnlocked(const std::string& path, const FileOp
   const std::shared_ptr<const Result<Names>> names = NamesFor(directory, name);
   Status why = names->status();
   if (why.ok()) {
-    const auto found = (*names)->find(name);
-    if (found != (*names)->end()) {
+    const auto found = (*names)->bytes.find(name);
+    if (found != (*names)->bytes.end()) {
+      if (name == "CURRENT" && !(*names)->lost_log.empty()) {
+        WarnOfOldNames(directory, (*names)->lost_log,
+                       NotFound("only its replicas hold it; opening the database brings it back"));
+      }
       file->reset(new BytesFile({names, &found->second}));
       return IOStatus::OK();
     }
-    why = NotFound((*names)->empty() ? "the group holds no database"
-                                     : "the group does not hold this file");
+    const auto log = (*names)->logs.find(name);
+    if (log != (*names)->logs.end() && log->second)
+      return target()->NewSequentialFile(path, options, file, dbg);
+    if (log != (*names)->logs.end()) {
+      Result<std::string> bytes = LogOfGroup(directory, name);
+      if (bytes.ok()) {
+        file->reset(new BytesFile(std::make_shared<const std::string>(std::move(*bytes))));
+        return IOStatus::OK();
+      }
+      why = bytes.status();
+    } else {
+      why = NotFound((*names)->bytes.empty() ? "the group holds no database"
+                                             : "the group does not hold this file");
+    }
   } else if (!NamesAreThere(*target(), directory)) {
     return ToIOStatus(why, "hyperloop: the database in " + directory +
                                " was not closed, and its CURRENT or MANIFEST is cut, as after a "
@@ -160,6 +206,32 @@ IOStatus HyperloopFileSystem::OpenUnlocked(const std::string& path, const FileOp
   IOStatus opened = target()->NewSequentialFile(path, options, file, dbg);
   if (opened.ok()) WarnOfOldNames(directory, name, why);
   return opened;
+}
+
+Result<std::string> HyperloopFileSystem::LogOfGroup(const std::string& directory,
+                                                    const std::string& name) const {
+  Result<std::string> bytes = NotFound("the group does not hold this file any more");
+  HL_RETURN_IF_ERROR(LookAtGroup(directory, [&](const GroupFiles& group) -> Status {
+    for (const FileInfo& info : group.Files())
+      if (info.name == name && info.lane == Lane::kLog) bytes = ReadWhole(group, info);
+    return bytes.status();
+  }));
+  return bytes;
+}
+
+IOStatus HyperloopFileSystem::GetChildren(const std::string& path, const IOOptions& options,
+                                          std::vector<std::string>* names, IODebugContext* dbg) {
+  IOStatus listed = target()->GetChildren(path, options, names, dbg);
+  const std::string directory = ParentOf(path + "/CURRENT");
+  if (!listed.ok() || !IsUnclean(directory)) return listed;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto kept = names_of_group_.find(directory);
+  if (kept == names_of_group_.end() || !kept->second.names->ok()) return listed;
+  for (const auto& [log, same] : (*kept->second.names)->logs) {
+    if (!same && std::find(names->begin(), names->end(), log) == names->end())
+      names->push_back(log);
+  }
+  return listed;
 }
 
 }  // namespace hyperloop::plugin

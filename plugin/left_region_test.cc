@@ -186,6 +186,24 @@ TEST_F(LeftRegionTest, ALogThatHasLeftAndIsDamagedOrGoneIsRefusedByName) {
   ExpectAllThere();
 }
 
+// RocksDB lists the logs in the directory, and does not miss one.
+TEST_F(LeftRegionTest, AReaderIsToldThatALogThatHasLeftIsMissing) {
+  MakeWithIdleFamily();
+  CrashWithFamily();
+  const auto told = [&] {
+    rocksdb::DB* db = nullptr;
+    ::testing::internal::CaptureStderr();
+    EXPECT_OK(rocksdb::DB::OpenForReadOnly(MakeOptions(), directory_, &db));
+    delete db;
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(told(), "");
+  fs_ = MakeFileSystem(MakeStoreOptions());  // nothing is kept of what was read
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  stdfs::remove(Path(log_));
+  EXPECT_THAT(told(), AllOf(HasSubstr(log_), HasSubstr("may be older than what the group holds")));
+}
+
 TEST_F(LeftRegionTest, ADamagedLogThatHasLeftComesFromAReplica) {
   MakeWithIdleFamily();
   CrashWithFamily();

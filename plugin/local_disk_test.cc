@@ -183,6 +183,24 @@ class UncleanTest : public DatabaseTest {
     for (rocksdb::ColumnFamilyHandle* handle : handles)
       ASSERT_OK(db->DestroyColumnFamilyHandle(handle));
   }
+  // The value of "a" as a reader finds it, or why it finds none.
+  std::string ReadUnlocked(bool secondary) {
+    const std::vector<rocksdb::ColumnFamilyDescriptor> families = {{"default", {}}, {"one", {}}};
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* opened = nullptr;
+    rocksdb::Options options = MakeOptions();
+    options.max_open_files = -1;  // as a secondary wants it
+    rocksdb::Status status =
+        secondary ? rocksdb::DB::OpenAsSecondary(options, directory_, root_ + "/secondary",
+                                                 families, &handles, &opened)
+                  : rocksdb::DB::OpenForReadOnly(options, directory_, families, &handles, &opened);
+    const std::unique_ptr<rocksdb::DB> db(opened);
+    std::string value;
+    if (status.ok()) status = db->Get(rocksdb::ReadOptions(), handles.back(), "a", &value);
+    for (rocksdb::ColumnFamilyHandle* handle : handles)
+      EXPECT_OK(db->DestroyColumnFamilyHandle(handle));
+    return status.ok() ? value : status.ToString();
+  }
   // From now on the group does not answer.
   void LoseGroup() {
     env_.reset();
@@ -223,6 +241,49 @@ TEST_F(UncleanTest, ColumnFamiliesAreThoseOfTheGroup) {
   }
   std::filesystem::remove(Path("CURRENT"));
   ExpectOpensWithAllFamilies();
+}
+
+// Logs are fsynced only with local_sync, and a name may be lost as well as bytes.
+TEST_F(UncleanTest, AReaderGetsTheLogsOfTheGroup) {
+  MakeUnclean();
+  const std::vector<std::string> logs = LocalNames(".log");
+  ASSERT_FALSE(logs.empty());
+  std::map<std::string, std::string> whole;
+  for (const std::string& log : logs) whole[log] = ReadLocal(Path(log));
+  using Damage = std::function<void(const std::string&, std::string)>;
+  const std::map<std::string, Damage> damages = {
+      {"empty", [](const std::string& path, std::string) { WriteLocal(path, ""); }},
+      {"cut", [](const std::string& path,
+                 std::string bytes) { WriteLocal(path, bytes.substr(0, bytes.size() / 2)); }},
+      {"zeros", [](const std::string& path,
+                   std::string bytes) { WriteLocal(path, std::string(bytes.size(), '\0')); }},
+      {"longer",
+       [](const std::string& path, std::string bytes) { WriteLocal(path, bytes + bytes); }},
+      {"gone", [](const std::string& path, std::string) { std::filesystem::remove(path); }},
+  };
+  for (const auto& [how, damage] : damages) {
+    SCOPED_TRACE(how);
+    for (const std::string& log : logs) damage(Path(log), whole[log]);
+    for (const bool secondary : {false, true}) {
+      fs_ = MakeFileSystem(MakeStoreOptions());  // nothing is kept of what the last one read
+      env_ = rocksdb::NewCompositeEnv(fs_);
+      ::testing::internal::CaptureStderr();
+      EXPECT_EQ(ReadUnlocked(secondary), "1");
+      EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+      EXPECT_FALSE(group_->held());
+    }
+    for (const std::string& log : logs) WriteLocal(Path(log), whole[log]);
+  }
+}
+
+TEST_F(UncleanTest, LogsThatAreNotTheGroupsAreSaidToBeOld) {
+  MakeUnclean();
+  LoseGroup();
+  for (const std::string& log : LocalNames(".log")) std::filesystem::remove(Path(log));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ReadUnlocked(false), "NotFound: ");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("what is read of it may be older than what the group holds"));
 }
 
 TEST_F(UncleanTest, AGroupOutOfReachIsSaid) {
