@@ -190,25 +190,21 @@ void BoundDirectory::Finish(const std::vector<FileId>& files) {
   for (const FileId file : files) store_->Finish(file);
 }
 
-void BoundDirectory::NoteLogMade(uint64_t number, FileId file, std::function<bool()> synced) {
+void BoundDirectory::NoteLogMade(uint64_t number, FileId file, std::function<bool()> followed) {
   MutexLock lock(mutex_);
-  logs_.Made(number, file, std::move(synced));
+  logs_.Made(number, file, std::move(followed));
 }
 
 void BoundDirectory::NoteLogBegun(uint64_t number) {
-  const bool by_next = store_->options().ack == AckMode::kAppend && !manual_wal_flush.load();
   MutexLock lock(mutex_);
-  const std::vector<FileId> finished = logs_.Began(number, by_next);
-  begun_log_.store(number, std::memory_order_release);
+  const std::vector<FileId> finished = logs_.Began(number);
   lock.unlock();
   Finish(finished);
 }
 
-void BoundDirectory::NoteLogClosed(uint64_t number) {
+void BoundDirectory::NoteLogGone(uint64_t number, bool stays) {
   MutexLock lock(mutex_);
-  const std::vector<FileId> finished = logs_.Closed(number);
-  lock.unlock();
-  Finish(finished);
+  logs_.Gone(number, stays);
 }
 
 void BoundDirectory::NoteFoundLogs(const std::vector<FileInfo>& files) {
@@ -229,7 +225,6 @@ void BoundDirectory::NoteFoundLogs(const std::vector<FileInfo>& files) {
   }
   if (newest == nullptr) return;
   NoteLogMade(NumberOf(newest->name), newest->id);
-  NoteLogClosed(NumberOf(newest->name));
 }
 
 void BoundDirectory::NoteCurrent(uint64_t manifest, const std::vector<FileInfo>& files) {

@@ -72,15 +72,11 @@ class BoundDirectory {
   Status AwaitFiles(Holders holders);
   Status Close();
 
-  // Logs that RocksDB makes, writes to for the first time, syncs and closes. Those that are
-  // finished by that may leave the region (Store::Finish).
-  void NoteLogMade(uint64_t number, FileId file, std::function<bool()> synced = nullptr);
+  // Logs that RocksDB makes, and writes to for the first time. Those that are finished by that may
+  // leave the region (Store::Finish). As FinishedLogs.
+  void NoteLogMade(uint64_t number, FileId file, std::function<bool()> followed = nullptr);
   void NoteLogBegun(uint64_t number);
-  // Costs one atomic load, unless a newer log was begun.
-  void NoteLogSynced(uint64_t number) {
-    if (number < begun_log_.load(std::memory_order_acquire)) NoteLogClosed(number);
-  }
-  void NoteLogClosed(uint64_t number);
+  void NoteLogGone(uint64_t number, bool stays);
   // What the opening found: all logs but the newest are finished, and all MANIFESTs that are older
   // than `manifest`, the number of the one that CURRENT names.
   void NoteFoundLogs(const std::vector<FileInfo>& files);
@@ -189,7 +185,6 @@ class BoundDirectory {
   // Of the last append to a log: the thread's mark is written before the number, and read after it.
   std::atomic<const void*> appender_{nullptr};
   std::atomic<uint64_t> appended_log_{0};
-  std::atomic<uint64_t> begun_log_{0};  // the newest log that has bytes
   Mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
   mutable Mutex mutex_;
   std::vector<Tail> tails_ HL_GUARDED_BY(mutex_);

@@ -219,7 +219,7 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
       std::make_unique<LogLaneFile>(std::move(local), place.bound, place.name, *id, size, target());
   if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
   if (!reopen && made->log_number() != 0)
-    bound.NoteLogMade(made->log_number(), *id, [log = made.get()] { return log->IsSynced(); });
+    bound.NoteLogMade(made->log_number(), *id, [log = made.get()] { return log->Followed(); });
   *file = std::move(made);
   return IOStatus::OK();
 }

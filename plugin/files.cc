@@ -67,12 +67,16 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
 LogLaneFile::~LogLaneFile() {
   if (bound_->InForkedChild()) return;  // where another thread may have held a lock for ever
   if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
-  if (log_number_ != 0) bound_->NoteLogClosed(log_number_);
+  if (log_number_ != 0) bound_->NoteLogGone(log_number_, !sync_failed_.load());
 }
 
-bool LogLaneFile::IsSynced() const {
-  return !bound_->manual_wal_flush.load() && !failed_.load(std::memory_order_acquire) &&
-         (!sync_confirms_ || confirmed_.load() == appended_.load());
+bool LogLaneFile::Followed() {
+  // A sync that fails sets its flag before it reads this one. So at least one of two that meet
+  // finds the other's flag set: either the sync cuts nothing, or the log is not finished.
+  followed_.store(true);
+  if (sync_failed_.load()) return false;
+  if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
+  return true;
 }
 
 const char* LogLaneFile::WhyNothingToFlush(uint64_t kept) {
@@ -250,10 +254,7 @@ IOStatus LogLaneFile::SyncGroup() {
   // were given up for which an Append has returned OK. With ack=append there are none, because
   // every byte was durable on every replica when its Append returned.
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
-  if (!sync_confirms_) {
-    if (log_number_ != 0) bound_->NoteLogSynced(log_number_);
-    return IOStatus::OK();
-  }
+  if (!sync_confirms_) return IOStatus::OK();
   if (WasCut()) return Failure();
   // First: an append that finds no sync in flight decides all appends before it, and a sync that
   // begins later must know them.
@@ -264,10 +265,12 @@ IOStatus LogLaneFile::SyncGroup() {
     if (log_number_ != 0 && bound_->IsToldByAnother(log_number_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this sync, and gives its sequence numbers to the next
     // write. So the last append is given up. What was appended before it is kept: an earlier Sync
-    // has confirmed it, or RocksDB holds it in a memtable.
+    // has confirmed it, or RocksDB holds it in a memtable. So is all of a log that another one
+    // follows: RocksDB begins that one when the last write to this log has returned.
     const uint64_t last = before_last_.load(std::memory_order_relaxed);
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
-    Fail(ToIOStatus(status, "cannot sync " + name_), kept);
+    sync_failed_.store(true);
+    Fail(ToIOStatus(status, "cannot sync " + name_), followed_.load() ? kNothingToCut : kept);
     in_flight.Decided();
     return Failure();
   }
@@ -278,7 +281,6 @@ IOStatus LogLaneFile::SyncGroup() {
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
   while (confirmed < end && !confirmed_.compare_exchange_weak(confirmed, end)) {
   }
-  if (log_number_ != 0) bound_->NoteLogSynced(log_number_);
   return IOStatus::OK();
 }
 
@@ -295,9 +297,7 @@ IOStatus LogLaneFile::AgreedLocally(IOStatus local) {
 }
 
 IOStatus LogLaneFile::Close(const IOOptions& options, IODebugContext* dbg) {
-  IOStatus closed = AgreedLocally(LocalFile::Close(options, dbg));
-  if (closed.ok() && log_number_ != 0) bound_->NoteLogClosed(log_number_);
-  return closed;
+  return AgreedLocally(LocalFile::Close(options, dbg));
 }
 
 IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {

@@ -51,7 +51,7 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 //
 // The first failure is latched: every later write fails with it. A failed Append truncates the
 // local file to its former size. A failed Sync gives up the last append, unless another Sync has
-// confirmed it. What the group may hold of the bytes that were given up is truncated before
+// confirmed it, or RocksDB has gone on with another log. What the group may hold of the bytes that were given up is truncated before
 // anything else is written. A later Sync fails too if these bytes include some for which an Append
 // has returned OK.
 //
@@ -73,9 +73,9 @@ class LogLaneFile final : public LocalFile {
               std::shared_ptr<BoundDirectory> bound, std::string name, FileId file, uint64_t size,
               rocksdb::FileSystem* local_files);
   ~LogLaneFile() override;
-  // With ack=sync: whether a sync has confirmed all bytes, so that none will be given up. With
-  // ack=append that takes no sync. False while RocksDB may hold more bytes in a buffer.
-  bool IsSynced() const;
+  // Another log has its first bytes. Returns whether the bytes of this one stay as they are from
+  // now on: no later call gives any up. False: a sync has failed that may have given up some.
+  bool Followed();
   uint64_t log_number() const { return log_number_; }
 
   using rocksdb::FSWritableFileWrapper::Append;
@@ -140,6 +140,7 @@ class LogLaneFile final : public LocalFile {
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
   std::atomic<uint64_t> last_record_{0};  // of the last append
   std::atomic<bool> failed_{false};       // set under mutex_, before the group's tail is given up
+  std::atomic<bool> followed_{false}, sync_failed_{false};  // see Followed
   Mutex mutex_;
   rocksdb::IOStatus failure_ HL_GUARDED_BY(mutex_);
   // The size to which the group's file is truncated.

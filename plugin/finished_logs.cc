@@ -1,31 +1,25 @@
 #include "finished_logs.h"
 
-#include <algorithm>
-
 namespace hyperloop::plugin {
 
-FinishedLogs::Files FinishedLogs::Began(uint64_t number, bool by_next) {
-  begun_ = std::max(begun_, number);
-  return Take(by_next);
-}
-
-FinishedLogs::Files FinishedLogs::Closed(uint64_t number) {
-  if (const auto log = logs_.find(number); log != logs_.end()) {
-    log->second.closed = true;
-    log->second.synced = nullptr;
-  }
-  return Take(false);
-}
-
-FinishedLogs::Files FinishedLogs::Take(bool by_next) {
+FinishedLogs::Files FinishedLogs::Began(uint64_t number) {
   Files finished;
-  for (auto log = logs_.begin(); log != logs_.end() && log->first < begun_;) {
-    const auto& [file, closed, synced] = log->second;
-    const bool done = by_next || closed || (synced && synced());
-    if (done) finished.push_back(file);
-    log = done ? logs_.erase(log) : std::next(log);
+  while (!logs_.empty() && logs_.begin()->first < number) {
+    const auto& [file, followed] = logs_.begin()->second;
+    if (!followed || followed()) finished.push_back(file);
+    logs_.erase(logs_.begin());
   }
   return finished;
+}
+
+void FinishedLogs::Gone(uint64_t number, bool stays) {
+  const auto log = logs_.find(number);
+  if (log == logs_.end()) return;
+  if (stays) {
+    log->second.followed = nullptr;
+  } else {
+    logs_.erase(log);
+  }
 }
 
 }  // namespace hyperloop::plugin

@@ -1,10 +1,9 @@
 // FinishedLogs: which logs RocksDB has written to for the last time.
 //
-// RocksDB begins a log after the last write to the one before. It may write out what it buffered of
-// the former log in between, so a log counts as begun with its first bytes. With ack=append and
-// without manual_wal_flush nothing is ever written to, or given up of, an older log after that.
-// Otherwise an older log is finished once RocksDB has synced or closed it: a sync that fails gives
-// up bytes that no earlier one confirmed, and buffered bytes may follow.
+// RocksDB begins a log after the last write to the one before has returned, with its sync. It may
+// write out what it buffered of the former log in between (manual_wal_flush), but it does that
+// before it gives the new one any batch. So a log is finished once a newer one has its first bytes:
+// nothing is written to it any more, and nothing of it given up.
 //
 // The newest log is never finished: the next opening of the database may truncate it.
 #pragma once
@@ -19,30 +18,28 @@
 
 namespace hyperloop::plugin {
 
-// Not thread safe. Each call returns the logs that are finished since, each of them once.
+// Not thread safe.
 class FinishedLogs {
  public:
   using Files = std::vector<FileId>;
-  // A log that was made, or found by the opening. `synced`: whether all its bytes are synced, so
-  // that none will be given up; called until Closed.
-  void Made(uint64_t number, FileId file, std::function<bool()> synced = nullptr) {
-    logs_[number] = {file, false, std::move(synced)};
+  // A log that was made, or found by the opening. `followed` is called once a newer log has bytes,
+  // and returns whether the bytes of this one stay as they are. One of which it returns false is
+  // never finished. Without it they stay.
+  void Made(uint64_t number, FileId file, std::function<bool()> followed = nullptr) {
+    logs_[number] = {file, std::move(followed)};
   }
-  // Its first bytes were written. `by_next`: an older log is finished even if it is not closed.
-  Files Began(uint64_t number, bool by_next);
-  // It was closed; or it was synced after a newer log was begun.
-  Files Closed(uint64_t number);
+  // Its first bytes were written. Returns the logs that are finished by that, each of them once.
+  Files Began(uint64_t number);
+  // The `followed` of this log must not be called any more, because `stays` is known.
+  void Gone(uint64_t number, bool stays);
 
  private:
   struct Log {
     FileId file = 0;
-    bool closed = false;
-    std::function<bool()> synced;
+    std::function<bool()> followed;
   };
-  Files Take(bool by_next);
 
-  std::map<uint64_t, Log> logs_;  // those that are not finished, by number
-  uint64_t begun_ = 0;            // the newest log that has bytes
+  std::map<uint64_t, Log> logs_;  // those that no newer one follows, by number
 };
 
 }  // namespace hyperloop::plugin

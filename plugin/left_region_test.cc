@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <thread>
 
 #include "finished_logs.h"
 #include "local_files.h"
@@ -27,24 +28,29 @@ using ::testing::IsEmpty;
 TEST(FinishedLogs, AnOlderLogIsFinishedOnceTheNextHasBytes) {
   FinishedLogs logs;
   logs.Made(4, 40);
-  EXPECT_THAT(logs.Began(4, true), IsEmpty());
+  EXPECT_THAT(logs.Began(4), IsEmpty());
   logs.Made(7, 70);
-  EXPECT_THAT(logs.Closed(3), IsEmpty());
-  EXPECT_THAT(logs.Began(7, true), ElementsAre(40));
-  EXPECT_THAT(logs.Closed(4), IsEmpty()) << "each is told once";
+  EXPECT_THAT(logs.Began(7), ElementsAre(40));
+  logs.Made(8, 80, [] { return true; });
+  EXPECT_THAT(logs.Began(8), ElementsAre(70)) << "each is told once";
+  logs.Made(9, 90);
+  EXPECT_THAT(logs.Began(9), ElementsAre(80));
 }
 
-TEST(FinishedLogs, ALogWhoseBytesMayStillFollowIsFinishedOnceItIsClosed) {
+TEST(FinishedLogs, ALogOfWhichBytesMayGoIsNotFinished) {
   FinishedLogs logs;
-  logs.Made(4, 40);
-  logs.Made(7, 70);
-  EXPECT_THAT(logs.Closed(4), IsEmpty()) << "the newest with bytes";
-  EXPECT_THAT(logs.Began(7, false), ElementsAre(40));
-  logs.Made(8, 80, [] { return true; });
-  logs.Made(9, 90, [] { return false; });
-  EXPECT_THAT(logs.Began(9, false), ElementsAre(80));
-  EXPECT_THAT(logs.Closed(7), ElementsAre(70));
-  EXPECT_THAT(logs.Closed(9), IsEmpty()) << "the next opening may truncate the newest";
+  const auto dangling = []() -> bool {
+    ADD_FAILURE() << "it is gone";
+    return true;
+  };
+  logs.Made(4, 40, [] { return false; });
+  logs.Made(5, 50, dangling);
+  logs.Gone(5, true);
+  logs.Made(6, 60, dangling);
+  logs.Gone(6, false);
+  logs.Gone(99, true);
+  EXPECT_THAT(logs.Began(9), ElementsAre(50));
+  EXPECT_THAT(logs.Began(10), IsEmpty());
 }
 
 // The disk cannot read one file any more, whatever name it gets.
@@ -111,6 +117,14 @@ class LeftRegionTest : public DatabaseTest {
   rocksdb::Status OpenArchiving() {
     archiving_.env = env_.get();
     return Open(archiving_);
+  }
+  void PutUnsynced(const std::string& key) { ASSERT_OK(db_->Put(WriteOptions(), key, "1")); }
+  rocksdb::Status OpenWithAckSync() {
+    StoreOptions store_options = MakeStoreOptions();
+    store_options.ack = AckMode::kSync;
+    fs_ = MakeFileSystem(store_options);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+    return Open(MakeOptions());
   }
   void CrashWithFamily() {
     ASSERT_OK(db_->DestroyColumnFamilyHandle(idle_));
@@ -390,32 +404,77 @@ TEST_F(LeftRegionTest, OnlyTheLogsOfTheDatabaseAreFinishedByTheNextOne) {
   EXPECT_FALSE(group_->IsFinished("0.log"));
 }
 
-// With ack=sync a sync that fails gives up bytes of a log, also of one that is not the newest. So
-// only what was synced is finished.
-TEST_F(LeftRegionTest, WithAckSyncALogIsFinishedOnceItIsSynced) {
-  StoreOptions store_options = MakeStoreOptions();
-  store_options.ack = AckMode::kSync;
-  fs_ = MakeFileSystem(store_options);
-  env_ = rocksdb::NewCompositeEnv(fs_);
-  ASSERT_OK(Open(MakeOptions()));
+// RocksDB syncs a log that another one follows only with the next synced write, or not at all.
+TEST_F(LeftRegionTest, WithAckSyncALogIsFinishedByTheNextThoughItWasNotSynced) {
+  ASSERT_OK(OpenWithAckSync());
   ASSERT_OK(db_->DisableFileDeletions());
-  const auto put = [&](const std::string& key, bool sync) {
-    WriteOptions options;
-    options.sync = sync;
-    ASSERT_OK(db_->Put(options, key, "1"));
-  };
-  put("a", true);
-  const std::string synced = Logs().back();
+  PutUnsynced("a");
+  const std::string log = Logs().back();
   ASSERT_OK(db_->Flush(FlushOptions()));
-  put("b", false);
-  EXPECT_TRUE(group_->IsFinished(synced));
-  const std::string unsynced = Logs().back();
-  ASSERT_OK(db_->Flush(FlushOptions()));
-  put("c", false);
-  EXPECT_FALSE(group_->IsFinished(unsynced));
-  ASSERT_OK(db_->SyncWAL());
-  EXPECT_TRUE(group_->IsFinished(unsynced));
+  EXPECT_FALSE(group_->IsFinished(log)) << "the next log has no bytes";
+  PutUnsynced("b");
+  EXPECT_TRUE(group_->IsFinished(log));
   EXPECT_FALSE(group_->IsFinished(Logs().back()));
+}
+
+// The failed sync would cut the last append, which a file of the bulk lane does not allow. Nobody
+// could write any more.
+TEST_F(LeftRegionTest, WithAckSyncAFailedSyncCutsNothingOfALogThatHasLeft) {
+  ASSERT_OK(OpenWithAckSync());
+  ASSERT_OK(db_->DisableFileDeletions());
+  PutUnsynced("a");
+  const std::string log = Logs().back();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  std::thread([&] { PutUnsynced("b"); }).join();
+  ASSERT_TRUE(group_->Retire(log));
+  group_->Inject({"sync"});
+  EXPECT_FALSE(db_->SyncWAL().ok()) << "of both logs, by a thread that has written to neither";
+  EXPECT_TRUE(test::Eventually([&] {
+    static_cast<void>(db_->Resume());
+    return db_->Put(WriteOptions(), "c", "1").ok();
+  }));
+  EXPECT_EQ(Get("a") + Get("b"), "11");
+  Crash();
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("a") + Get("b") + Get("c"), "111");
+  ExpectLocalEqualsGroup();
+}
+
+// A write whose sync fails is cut from its log, which must stay in the region for that.
+TEST_F(LeftRegionTest, WithAckSyncALogWhoseSyncHasFailedIsNotFinished) {
+  ASSERT_OK(OpenWithAckSync());
+  ASSERT_OK(db_->DisableFileDeletions());
+  PutUnsynced("a");
+  const std::string log = Logs().back();
+  group_->Inject({"sync"});
+  WriteOptions synced;
+  synced.sync = true;
+  EXPECT_FALSE(db_->Put(synced, "b", "1").ok());
+  Crash();
+  EXPECT_FALSE(group_->IsFinished(log));
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("a"), "1");
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(LeftRegionTest, WithManualFlushesALogIsFinishedByTheNextToo) {
+  rocksdb::Options options = MakeOptions();
+  options.manual_wal_flush = true;
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->DisableFileDeletions());
+  PutUnsynced("a");
+  ASSERT_OK(db_->FlushWAL(false));
+  PutUnsynced("b");
+  const std::string log = Logs().back();
+  ASSERT_OK(db_->Flush(FlushOptions()));
+  PutUnsynced("c");
+  EXPECT_FALSE(group_->IsFinished(log)) << "the next log has its bytes in a buffer";
+  ASSERT_OK(db_->FlushWAL(false));
+  ASSERT_TRUE(group_->IsFinished(log));
+  ASSERT_TRUE(group_->Retire(log));
+  Crash();
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("a") + Get("b") + Get("c"), "111");
 }
 
 }  // namespace

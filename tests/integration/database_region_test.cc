@@ -39,6 +39,19 @@ class DatabaseRegionTest : public WholeDatabaseTest {
       ASSERT_TRUE(value == BigValue(i)) << i;
     }
   }
+  static void WriteWithoutDeletions(TestDatabase* database) {
+    database->options.disable_auto_compactions = true;
+    ASSERT_OK(database->Open());
+    ASSERT_OK(database->db()->DisableFileDeletions());
+    PutBig(*database->db(), 0, kPuts);
+    if (HasFatalFailure()) return;
+    EXPECT_GT(Count(Directory(), ".log"), 30) << "none was deleted";
+    database->Close();  // the logs stay
+    ASSERT_OK(database->Open());
+    ExpectBig(*database->db(), kPuts);
+    PutBig(*database->db(), kPuts, kPuts + kPutsAFlush);
+    ExpectBig(*database->db(), kPuts + kPutsAFlush);
+  }
   // The files of an exported or opened directory with this suffix.
   static int Count(const std::string& directory, const std::string& suffix) {
     int count = 0;
@@ -50,17 +63,21 @@ class DatabaseRegionTest : public WholeDatabaseTest {
 
 TEST_F(DatabaseRegionTest, WritesGoOnWhileDeletionsAreHeldOff) {
   TestDatabase database(Options(), Directory());
-  database.options.disable_auto_compactions = true;
-  ASSERT_OK(database.Open());
-  ASSERT_OK(database.db()->DisableFileDeletions());
-  PutBig(*database.db(), 0, kPuts);
-  if (HasFatalFailure()) return;
-  EXPECT_GT(Count(Directory(), ".log"), 30) << "none was deleted";
-  database.Close();  // the logs stay
-  ASSERT_OK(database.Open());
-  ExpectBig(*database.db(), kPuts);
-  PutBig(*database.db(), kPuts, kPuts + kPutsAFlush);
-  ExpectBig(*database.db(), kPuts + kPutsAFlush);
+  WriteWithoutDeletions(&database);
+}
+
+// RocksDB never syncs the closed logs of a database with one family, unless a write asks for it.
+TEST_F(DatabaseRegionTest, WritesGoOnWithAckSyncWhileDeletionsAreHeldOff) {
+  StoreOptions options = Options();
+  options.ack = AckMode::kSync;
+  TestDatabase database(options, Directory());
+  WriteWithoutDeletions(&database);
+}
+
+TEST_F(DatabaseRegionTest, WritesGoOnWithManualFlushesWhileDeletionsAreHeldOff) {
+  TestDatabase database(Options(), Directory());
+  database.options.manual_wal_flush = true;
+  WriteWithoutDeletions(&database);
 }
 
 // The family's entry is in the oldest log alone, which has left the region: every replica, and a
