@@ -70,7 +70,7 @@ std::set<WholeFile> WholeFilesOf(const NodeStatus& status) {
 Standing::Lack LackOf(const Kept& kept, const std::set<WholeFile>& listed) {
   Standing::Lack lack;
   for (const WholeFile& file : listed) {
-    if (kept.whole.contains(file)) continue;
+    if (FindHeld(kept.whole, file) != nullptr) continue;
     const auto part = kept.parts.find(file);
     ++lack.files;
     lack.bytes += file.size - (part == kept.parts.end() ? 0 : std::min(part->second, file.size));

@@ -15,6 +15,7 @@
 #include "ctl/nodes.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/store.h"
+#include "pool/file_store.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -289,8 +290,8 @@ Result<std::string> CheckFilesOf(control::ControlClient& replica, const Member& 
     if (info.lane != Lane::kBulk) continue;
     const WholeFile file{info.name, info.size, info.checksum};
     std::string wrong = "is not there";
-    if (held.contains(file)) {
-      HL_ASSIGN_OR_RETURN(wrong, CheckFile(replica, file));
+    if (const WholeFile* const as_held = FindHeld(held, file); as_held != nullptr) {
+      HL_ASSIGN_OR_RETURN(wrong, CheckFile(replica, *as_held));
       *bytes += file.size;
     }
     if (wrong.empty()) continue;

@@ -115,6 +115,13 @@ std::optional<WholeFile> BeforeArchived(const WholeFile& file) {
   return WholeFile{file.name.substr(kArchiveDirectory.size()), file.size, file.checksum};
 }
 
+const WholeFile* FindHeld(const std::set<WholeFile>& held, const WholeFile& file) {
+  if (const auto same = held.find(file); same != held.end()) return &*same;
+  const std::optional<WholeFile> former = BeforeArchived(file);
+  const auto found = former.has_value() ? held.find(*former) : held.end();
+  return found == held.end() ? nullptr : &*found;
+}
+
 bool IsStoredName(std::string_view entry) {
   return ParseEntry(entry).has_value() || IsAsideName(entry);
 }

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ inline constexpr std::string_view kArchiveDirectory = "archive/";
 // An archived log as it was called before; nullopt: `file` is no archived log. A replica may hold
 // the same bytes under that name.
 std::optional<WholeFile> BeforeArchived(const WholeFile& file);
+// The one of the files of `held` that has the bytes of `file`, perhaps under its name before it was
+// archived. Null: there is none.
+const WholeFile* FindHeld(const std::set<WholeFile>& held, const WholeFile& file);
 
 // Checks that a file of that name can be kept: the file table must allow the name, it must not
 // begin with '.', and it must have no '/' except in "archive/". kInvalidArgument says why not.

@@ -171,6 +171,17 @@ TEST_F(FileStoreTest, AnArchivedLogTakesTheBytesThatItsFormerNameHas) {
   EXPECT_EQ(Must(again->List()).size(), 1u);
 }
 
+TEST_F(FileStoreTest, AnArchivedLogIsHeldUnderItsFormerNameToo) {
+  const WholeFile log = Describe("000034.log", "log bytes");
+  const WholeFile archived = Describe("archive/000034.log", "log bytes");
+  EXPECT_EQ(FindHeld({}, archived), nullptr);
+  const std::set<WholeFile> before{log}, after{archived};
+  EXPECT_EQ(FindHeld(before, archived), &*before.begin());
+  EXPECT_EQ(FindHeld(after, archived), &*after.begin());
+  EXPECT_EQ(FindHeld(after, log), nullptr);
+  EXPECT_EQ(FindHeld(before, Describe("archive/000034.log", "other bytes")), nullptr);
+}
+
 TEST_F(FileStoreTest, AnArchivedLogWhoseEntryHasAnotherSizeArrivesAnew) {
   const auto store = Open();
   const WholeFile log = Describe("000004.log", "log bytes");

@@ -49,11 +49,7 @@ void HeldFiles::Ask(Replica& replica) {
 
 // A log that was archived a moment ago may still have its former name at a replica.
 const WholeFile* HeldFiles::NameOf(const Replica& replica, const WholeFile& file) {
-  if (const auto same = replica.held.find(file); same != replica.held.end()) return &*same;
-  const std::optional<WholeFile> former = BeforeArchived(file);
-  if (!former.has_value()) return nullptr;
-  const auto held = replica.held.find(*former);
-  return held == replica.held.end() ? nullptr : &*held;
+  return FindHeld(replica.held, file);
 }
 
 void HeldFiles::Forget(Replica& replica, const WholeFile& file) {

@@ -20,6 +20,7 @@
 #include "integration/ctl_group_files.h"
 #include "integration/ctl_run.h"
 #include "layout/region_layout.h"
+#include "pool/file_store.h"
 #include "support/child_process.h"
 #include "support/rival_seal.h"
 #include "support/shared_cluster.h"
@@ -145,6 +146,31 @@ TEST_F(GroupCommandTest, AReplicaThatLacksFilesIsNotWhole) {
   CloseStore();
   EXPECT_THAT(Run({"status", "--dir", dir_}).out,
               HasSubstr("  NOT FILLED: 1 file (4711 B) lacking\n"));
+}
+
+// A log that was archived a moment ago, or while a replica was away.
+TEST_F(GroupCommandTest, AnArchivedLogIsThereUnderItsFormerNameToo) {
+  const std::string bytes = "the bytes of a log";
+  FileChecksum checksum;
+  checksum.Add({bytes.data(), bytes.size()});
+  const WholeFile log{"000034.log", bytes.size(), checksum.value()};
+  WholeFile archived = log;
+  archived.name = "archive/" + log.name;
+  ASSERT_OK(store_->ListFile(archived));
+  CloseStore();  // so that nobody drops the file
+  EXPECT_EQ(StatusJson()["replicas"][1]["files_lacking"], 1);
+  const auto group = ParseUuid(std::string(StatusJson()["replicas"][0]["group"]));
+  ASSERT_OK(group);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const std::string root = cluster_.pool(i) + ".files";
+    ASSERT_OK(MakeDurableDirectory(root));
+    const auto store = FileStore::Open(GroupDirectory(root, *group));
+    ASSERT_OK(store);
+    ASSERT_OK((*store)->Write(log, 0, std::as_bytes(std::span(bytes))));
+  }
+  EXPECT_EQ(StatusJson()["replicas"][1]["files_lacking"], 0);
+  const CtlRun verified = Run({"verify", "--dir", dir_, "--files"});
+  EXPECT_EQ(verified.exit_status, 0) << verified.err;
 }
 
 TEST_F(GroupCommandTest, WaitEndsWhenEnoughReplicasAreWhole) {
