@@ -324,7 +324,14 @@ std::string FileLane::WaitingLocked(const std::string& name) const {
          " B are in use (" + std::to_string(g.reserved_extents) +
          " are kept for MANIFEST and CURRENT), and " + std::to_string(used_slots_) + " of " +
          std::to_string(table_.slots.size()) +
-         " files. Space comes from logs that are deleted or leave the region";
+         " files. Space comes from logs that are deleted or leave the region; without any, the "
+         "call "
+         "fails after space_timeout = " +
+         std::to_string(SpaceTimeoutMs()) + " ms";
+}
+
+Status FileLane::WaitedInVain(const Status& why) const {
+  return why.WithContext("waited for space_timeout = " + std::to_string(SpaceTimeoutMs()) + " ms");
 }
 
 bool FileLane::WaitSpace(const std::string& name, const std::function<bool()>& ready) {
@@ -461,7 +468,7 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
       return HasExtentsLocked(slot, data, extents);
     });
     HL_ASSIGN_OR_RETURN(slot, FindGrowingLocked(file));
-    if (!room) return NoExtentsLocked(FileAt(slot).name, extents);
+    if (!room) return WaitedInVain(NoExtentsLocked(FileAt(slot).name, extents));
   }
   if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);
   const uint64_t chunk = MaxChunk(), whole = data.size();

@@ -188,6 +188,11 @@ class FileLane {
   // `name`: of the file that needs it, for the log.
   bool WaitSpace(const std::string& name, const std::function<bool()>& ready) HL_REQUIRES(mutex_);
   std::string WaitingLocked(const std::string& name) const HL_REQUIRES(mutex_);
+  // The error of a call that has waited in WaitSpace.
+  Status WaitedInVain(const Status& why) const;
+  int64_t SpaceTimeoutMs() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(options_.space_timeout).count();
+  }
   Status CommitLocked(NamespaceChange* change) HL_REQUIRES(mutex_);
   static bool IsGrowingManifest(const TableFile& file);
   TableFile& FileAt(uint32_t slot) HL_REQUIRES(mutex_) { return table_.slots[slot].file; }

@@ -152,7 +152,7 @@ Result<FileId> FileLane::Create(std::string_view name) {
     slot = FreeSlotLocked(name, replaced);
     return slot != kNoSlot;
   };
-  if (!WaitSpace(std::string(name), ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(std::string(name), ready)) return WaitedInVain(NoSlotsLocked(name));
   const TableFile file{std::string(name), static_cast<uint8_t>(Lane::kLog), 0,
                        journal_->last_seq() + 1};
   NamespaceChange change(this);
@@ -176,7 +176,7 @@ Status FileLane::ListFile(const WholeFile& whole) {
     if (present == kNoSlot) slot = FreeSlotLocked(name, kNoSlot);
     return present != kNoSlot || slot != kNoSlot;
   };
-  if (!WaitSpace(name, ready)) return NoSlotsLocked(name);
+  if (!WaitSpace(name, ready)) return WaitedInVain(NoSlotsLocked(name));
   TableFile file{name, static_cast<uint8_t>(Lane::kBulk), whole.size, journal_->last_seq() + 1,
                  whole.checksum};
   if (present == kNoSlot) {

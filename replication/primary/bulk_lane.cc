@@ -254,7 +254,8 @@ Status BulkLane::AwaitLocked(const std::vector<WholeFile>& files, std::chrono::n
           now - std::max(slowest->moved, started));
       return Unavailable(Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
                               " B) of the database, and has taken nothing for ", quiet.count(),
-                              " ms: ", WhyNotLocked(*slowest, files)));
+                              " ms (bulk_timeout = ", timeout / std::chrono::milliseconds(1),
+                              " ms): ", WhyNotLocked(*slowest, files)));
     }
     if (now >= report && log_ != nullptr) {
       log_->Write(LogLevel::kInfo, Text("waiting for ", slowest->name, ", which still lacks ",

@@ -59,7 +59,8 @@ TEST_F(BulkLaneTest, AFileThatLeavesTheRegionIsHeldBeforeItIsListed) {
   replicas_[1]->FailPuts(NoSpace("its disk is full"));
   lane_->SetLeaving({log});
   EXPECT_THAT(lane_->AwaitLeaving(log, milliseconds(1), lane_->interrupts()),
-              StatusIs(Code::kUnavailable, HasSubstr("lacks 1 files")));
+              StatusIs(Code::kUnavailable,
+                       AllOf(HasSubstr("lacks 1 files"), HasSubstr("(bulk_timeout = "))));
   EXPECT_OK(lane_->Await(milliseconds(1))) << "nothing is listed";
   replicas_[1]->FailPuts({});
   ASSERT_OK(lane_->AwaitLeaving(log, kLongWait, lane_->interrupts()));

@@ -260,6 +260,7 @@ TEST_F(SessionLeavingTest, AFileStaysUntilEveryReplicaThatIsWaitedForHoldsIt) {
   }
   EXPECT_THAT(full, StatusIs(Code::kNoSpace));
   EXPECT_TRUE(log_->Has("waits for space in the group: "));
+  EXPECT_TRUE(log_->Has("fails after space_timeout = "));
   ASSERT_OK(store->Close());
 }
 
