@@ -36,12 +36,12 @@ class Remarks final : public Log {
  public:
   void Write(LogLevel level, std::string_view message) override {
     if (level < LogLevel::kWarn) return;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     written_.push_back({level, std::string(message)});
   }
   // A taking that fails writes its error last.
   std::vector<HyperloopFileSystem::Remark> BeforeLastError() const {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     auto written = written_;
     while (!written.empty() && written.back().level != LogLevel::kError) written.pop_back();
     if (!written.empty()) written.pop_back();
@@ -49,8 +49,8 @@ class Remarks final : public Log {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<HyperloopFileSystem::Remark> written_;
+  mutable Mutex mutex_;
+  std::vector<HyperloopFileSystem::Remark> written_ HL_GUARDED_BY(mutex_);
 };
 
 // Writes `what` and the names to the log, if there are any.

@@ -8,7 +8,7 @@
 namespace hyperloop::ctl {
 
 std::shared_ptr<const std::string> FollowMetrics::Get() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return page_;
 }
 
@@ -17,7 +17,7 @@ void FollowMetrics::Sample(const ReplicaFollower& follower, bool looked,
   if (looked) looked_ = metrics::NowSeconds();
   static_cast<void>(RanOutOfMemory([&] {
     auto page = std::make_shared<const std::string>(Make(follower, now));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     page_ = std::move(page);
   }));
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "follow/replica_follower.h"
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/metrics/page.h"
 
 namespace hyperloop::ctl {
@@ -30,8 +30,8 @@ class FollowMetrics {
   const ReplicaFollower::Time began_ = ReplicaFollower::Time::clock::now();
   double looked_ = 0;  // when, in seconds since 1970
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<const std::string> page_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::shared_ptr<const std::string> page_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::ctl

@@ -18,7 +18,7 @@ Vouching::Vouching(std::vector<Witness> witnesses)
 
 Vouching::~Vouching() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
   }
   wake_.notify_all();
@@ -27,7 +27,7 @@ Vouching::~Vouching() {
 
 bool Vouching::Confirms(std::span<const std::string> members, uint64_t epoch,
                         Clock::time_point since) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t confirmed = 0;
   for (size_t place = 0; place < witnesses_.size(); ++place) {
     const bool member = std::ranges::find(members, witnesses_[place].address) != members.end();
@@ -37,14 +37,15 @@ bool Vouching::Confirms(std::span<const std::string> members, uint64_t epoch,
 }
 
 void Vouching::Ask(size_t place) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ended_) {
     lock.unlock();
     const Clock::time_point began = Clock::now();
     const Result<NodeMark> mark = witnesses_[place].look();
     lock.lock();
     if (mark.ok()) seen_[place] = {mark->sealed, began};
-    wake_.wait_for(lock, mark.ok() ? kAsk : kAskAgain, [this] { return ended_; });
+    wake_.wait_for(mutex_, mark.ok() ? kAsk : kAskAgain,
+                   [this]() HL_REQUIRES(mutex_) { return ended_; });
   }
 }
 

@@ -10,15 +10,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
 
@@ -52,10 +51,10 @@ class Vouching {
   void Ask(size_t place);
 
   const std::vector<Witness> witnesses_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Seen> seen_;  // these two are guarded by mutex_
-  bool ended_ = false;
+  mutable Mutex mutex_;
+  ConditionVariable wake_;
+  std::vector<Seen> seen_ HL_GUARDED_BY(mutex_);
+  bool ended_ HL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
