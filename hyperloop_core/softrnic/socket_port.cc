@@ -43,6 +43,10 @@ time_t TimeoutSeconds(const Command& command) {
          static_cast<time_t>(command.args.umem.length / kPopulatedPerSecond);
 }
 
+Status DidNotAnswer(time_t seconds) {
+  return TimedOut("the RNIC daemon did not answer within " + std::to_string(seconds) + " s");
+}
+
 // Brings what a file holds of this memory from its disk, or makes its pages, however long that
 // takes. The daemon, for which a command waits, then finds it all there. A sparse file stays so.
 void Populate(const RegisterUmemArgs& args, int fd) {
@@ -145,6 +149,8 @@ class SocketPort final : public CommandPort {
         return PermissionDenied("the RNIC daemon's socket " + path +
                                 " belongs to another user: run as that user, or start a daemon "
                                 "of your own");
+      case EAGAIN:  // more clients wait than its socket holds
+        return DidNotAnswer(kCommandTimeoutSeconds);
       default:
         return FromErrno(errno, "connecting to the RNIC daemon at " + path);
     }
@@ -204,8 +210,7 @@ class SocketPort final : public CommandPort {
       message = ReceiveMessage(socket_.get(), buffer_, MSG_DONTWAIT);
       if (!message.ok()) message = ReceivedMessage{};
     }
-    if (message.status().code() == Code::kBusy)
-      return TimedOut("the RNIC daemon did not answer within " + std::to_string(seconds) + " s");
+    if (message.status().code() == Code::kBusy) return DidNotAnswer(seconds);
     HL_RETURN_IF_ERROR(message.status());
     HL_RETURN_IF_ERROR(Parse(*message, reply));
     breaks.Dismiss();

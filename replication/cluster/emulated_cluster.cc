@@ -53,10 +53,13 @@ bool IsFile(const std::string& path, int fd) {
 
 // A lock that is held while a cluster is changed, as long as the descriptor is open. It ends with
 // the process that holds it.
-Result<UniqueFd> LockDirectory(const Paths& paths) {
+Result<UniqueFd> LockDirectory(const Paths& paths, const SayWaiting& say) {
   const std::string path = paths.File("lock");
   for (;;) {
     HL_ASSIGN_OR_RETURN(UniqueFd lock, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
+    if (say && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      say("another process starts or ends the cluster at " + paths.directory +
+          "; waiting until it has");
     while (::flock(lock.get(), LOCK_EX) != 0) {
       if (errno != EINTR) return FromErrno(errno, "locking " + path);
     }
@@ -445,9 +448,10 @@ void Discard(const Paths& paths, const ClusterFile& file) {
 }
 
 // Ends a process and forgets it. True: SIGKILL was needed.
-Result<bool> End(const Paths& paths, const std::string& name, std::chrono::milliseconds patience) {
+Result<bool> End(const Paths& paths, const std::string& name, std::chrono::milliseconds patience,
+                 const SayWaiting& say) {
   const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
-  Result<bool> killed = id.ok() ? cluster::Terminate(*id, patience) : Result<bool>(false);
+  Result<bool> killed = id.ok() ? cluster::Terminate(*id, patience, say) : Result<bool>(false);
   if (killed.ok()) ::unlink(paths.Pid(name).c_str());
   return killed;
 }
@@ -455,13 +459,14 @@ Result<bool> End(const Paths& paths, const std::string& name, std::chrono::milli
 // Ends all processes, which `file` describes, and removes their sockets and their network. Returns
 // those that needed SIGKILL.
 Result<std::vector<std::string>> StopAll(const Paths& paths, const ClusterFile& file,
-                                         std::chrono::milliseconds patience) {
+                                         std::chrono::milliseconds patience,
+                                         const SayWaiting& say) {
   std::vector<std::string> names = cluster::ProcessNames(file);
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // before any is ended
   std::vector<std::string> killed;
   // A daemon serves the replicas, which follow it, until they are gone.
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    HL_ASSIGN_OR_RETURN(const bool needed_kill, End(paths, *name, patience));
+    HL_ASSIGN_OR_RETURN(const bool needed_kill, End(paths, *name, patience, say));
     if (needed_kill) killed.push_back(*name);
   }
   for (const std::string& name : names) ::unlink(paths.Socket(name).c_str());
@@ -505,7 +510,7 @@ bool ClusterInfo::AllAlive() const {
 Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_RETURN_IF_ERROR(CheckOptions(options));
   HL_ASSIGN_OR_RETURN(const Paths paths, MakeDirectory(options));
-  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths, options.waiting));
   HL_ASSIGN_OR_RETURN(const Description description, DescriptionFor(options, paths));
   ClusterFile file = description.file;
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
@@ -535,10 +540,10 @@ Result<ClusterInfo> ReadCluster(const std::string& directory) {
 
 // The process ends first, so that one which is left over can be found.
 Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::string& replica,
-                                  std::chrono::milliseconds patience) {
+                                  std::chrono::milliseconds patience, const SayWaiting& say) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths, say));
   HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
   std::string names;
@@ -557,9 +562,9 @@ Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::strin
                            ". A group of two cannot go on with one of them");
   }
   const ClusterFile::Replica removed = *found;
-  HL_RETURN_IF_ERROR(End(paths, removed.name, patience).status());
+  HL_RETURN_IF_ERROR(End(paths, removed.name, patience, say).status());
   if (file.network) {
-    HL_RETURN_IF_ERROR(End(paths, cluster::DaemonOf(file, removed.name), patience).status());
+    HL_RETURN_IF_ERROR(End(paths, cluster::DaemonOf(file, removed.name), patience, say).status());
     HL_RETURN_IF_ERROR(cluster::RemoveNode(*file.network, removed.name));
   }
   file.replicas.erase(found);
@@ -573,7 +578,7 @@ Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
                         const std::function<Status(const ClusterInfo& cluster)>& change) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths, {}));
   HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
   HL_ASSIGN_OR_RETURN(const ClusterInfo info, Describe(paths, file));
   for (const ClusterProcess& process : info.processes) {
@@ -587,12 +592,13 @@ Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
 }
 
 Result<std::vector<std::string>> StopCluster(const std::string& directory,
-                                             std::chrono::milliseconds patience) {
+                                             std::chrono::milliseconds patience,
+                                             const SayWaiting& say) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths, say));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
-  return StopAll(paths, file, patience);
+  return StopAll(paths, file, patience, say);
 }
 
 Result<ClusterContents> ReadContents(const std::string& directory) {
@@ -602,12 +608,12 @@ Result<ClusterContents> ReadContents(const std::string& directory) {
 }
 
 Result<ClusterContents> DestroyCluster(const std::string& directory,
-                                       std::chrono::milliseconds patience) {
+                                       std::chrono::milliseconds patience, const SayWaiting& say) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths, say));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
-  HL_RETURN_IF_ERROR(StopAll(paths, file, patience).status());
+  HL_RETURN_IF_ERROR(StopAll(paths, file, patience, say).status());
   HL_ASSIGN_OR_RETURN(ClusterContents contents, ContentsOf(paths, file));
   HL_RETURN_IF_ERROR(cluster::RemoveMade(contents));
   if (contents.others.empty() && ::rmdir(paths.directory.c_str()) != 0)

@@ -11,13 +11,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <thread>
-#include <utility>
 
+#include "cluster/patience.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
 
@@ -81,6 +83,58 @@ std::string TailOf(const std::string& path, uint64_t from) {
   }
   return text.empty() ? " (it wrote nothing)" : text;
 }
+
+// Whether a thread of the process waits for a processor or its disk.
+bool HasBusyThread(pid_t pid) {
+  std::error_code gone;
+  for (std::filesystem::directory_iterator thread("/proc/" + std::to_string(pid) + "/task", gone),
+       end;
+       !gone && thread != end; thread.increment(gone)) {
+    std::ifstream file(thread->path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    ProcessStat stat;
+    if (ParseProcessStat(text, &stat) && (stat.state == 'R' || stat.state == 'D')) return true;
+  }
+  return false;
+}
+
+// A process that is waited for, looked at again and again.
+class Watch {
+ public:
+  Watch(const ProcessId& id, std::chrono::milliseconds patience) : id_(id), patience_(patience) {}
+
+  // How long to wait before the next look.
+  int pause_ms() const { return looks_ < 200 ? 2 : 20; }
+  // Looks at it; `written` grows with what it writes. False: it has done nothing for too long.
+  bool GoOn(uint64_t written) {
+    const auto now = Clock::now();
+    ProcessStat stat;
+    if (ReadStat(id_.pid, &stat)) {
+      stopped_ = stat.state == 'T' || stat.state == 't';
+      patience_.Look({stat.cpu_time + written, stopped_ || HasBusyThread(id_.pid)}, now - looked_);
+    }
+    looked_ = now;
+    ++looks_;
+    return !patience_.IsOver();
+  }
+  // Says, every ten seconds, that it is waited for until it `does`.
+  void Say(const SayWaiting& say, const std::string& does) {
+    if (!say || looked_ - said_ < std::chrono::seconds(10)) return;
+    said_ = looked_;
+    const std::string pid = std::to_string(id_.pid);
+    say((stopped_ ? "process " + pid + " is stopped (kill -CONT " + pid + " lets it go on)"
+                  : "process " + pid + " takes its time") +
+        "; waiting until it " + does);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const ProcessId id_;
+  Patience patience_;
+  Clock::time_point looked_ = Clock::now(), said_ = looked_;
+  uint64_t looks_ = 0;
+  bool stopped_ = false;
+};
 
 // The new process between fork and exec; it makes only async-signal-safe calls.
 struct Child {
@@ -225,58 +279,58 @@ Status Signal(const ProcessId& id, int signal) {
                    "signal " + std::to_string(signal) + " to process " + std::to_string(id.pid));
 }
 
-bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience) {
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say) {
   const UniqueFd fd = OpenExactly(id);
   if (!fd) return true;
   pollfd entry{fd.get(), POLLIN, 0};
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  Watch watch(id, patience);
   for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    const int ready = ::poll(&entry, 1, watch.pause_ms());
     if (ready > 0) break;
-    if (ready == 0) return false;
-    if (errno != EINTR) return StateOf(id) == ProcessState::kDead;
+    if (ready < 0 && errno != EINTR) return StateOf(id) == ProcessState::kDead;
+    if (!watch.GoOn(0)) return false;
+    watch.Say(say, "ends");
   }
   ::waitpid(id.pid, nullptr, WNOHANG);  // where it is a child of ours; harmless elsewhere
   return true;
 }
 
-Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience) {
+Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience,
+                       const SayWaiting& say) {
   HL_RETURN_IF_ERROR(Signal(id, SIGTERM));
   HL_RETURN_IF_ERROR(Signal(id, SIGCONT));  // a stopped process takes no SIGTERM
-  if (WaitGone(id, patience)) return false;
+  if (WaitGone(id, patience, say)) return false;
   HL_RETURN_IF_ERROR(Signal(id, SIGKILL));
-  if (WaitGone(id, std::chrono::seconds(10))) return true;
-  return TimedOut("process " + std::to_string(id.pid) + " still exists 10 s after SIGKILL");
+  constexpr std::chrono::minutes kPatience{2};  // the kernel works for it, or its disk does
+  if (WaitGone(id, kPatience, say)) return true;
+  return TimedOut("process " + std::to_string(id.pid) +
+                  " still exists after SIGKILL, and does nothing");
 }
 
 Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
-                              const ProcessId& writer, std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  auto worked = Clock::now();
-  uint64_t cpu_time = 0;
+                              const ProcessId& writer, std::chrono::milliseconds patience,
+                              const SayWaiting& say) {
+  Watch watch(writer, patience);
   for (;;) {
     // The state is read before the file: a process that has ended writes no more.
     const bool dead = StateOf(writer) == ProcessState::kDead;
-    std::istringstream stream(ReadOrNothing(file, from));
-    for (std::string line; std::getline(stream, line) && !stream.eof();) {
+    const std::string text = ReadOrNothing(file, from);
+    std::istringstream stream(text);
+    std::string last;
+    for (std::string line; std::getline(stream, line) && !stream.eof(); last = line) {
       if (line.starts_with(prefix)) return line;
     }
     if (dead) {
       return Unavailable("process " + std::to_string(writer.pid) + " ended before it was ready; " +
                          file + " says:" + TailOf(file, from));
     }
-    ProcessStat stat;
-    if (ReadStat(writer.pid, &stat) && (std::exchange(cpu_time, stat.cpu_time) != stat.cpu_time ||
-                                        stat.state == 'R' || stat.state == 'D'))
-      worked = Clock::now();
-    if (Clock::now() - worked >= patience) {
+    if (!watch.GoOn(text.size())) {
       return TimedOut(
           "process " + std::to_string(writer.pid) + " is not ready, and has done nothing for " +
           std::to_string(patience.count()) + " ms; " + file + " says:" + TailOf(file, from));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    watch.Say(say, "is ready" + (last.empty() ? "" : "; " + file + " says: " + last));
+    std::this_thread::sleep_for(std::chrono::milliseconds(watch.pause_ms()));
   }
 }
 

@@ -37,16 +37,20 @@ Result<ProcessId> Spawn(const SpawnOptions& options);
 
 // Sends `signal` to exactly this process, of this user. Ok also when it is gone.
 Status Signal(const ProcessId& id, int signal);
-// Waits until the process is gone. False: it still exists after `patience`.
-bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience);
-// SIGTERM and SIGCONT, then SIGKILL after `patience`. True: SIGKILL was needed.
-Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience);
+// All three wait for a process that works, or waits for its disk or for a processor, or was
+// stopped by somebody, however long that takes. `patience` is for how long it may do nothing.
+
+// Waits until the process is gone. False: it still exists, and has done nothing for `patience`.
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say = {});
+// SIGTERM and SIGCONT, then, unless WaitGone, SIGKILL. True: SIGKILL was needed.
+Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience,
+                       const SayWaiting& say = {});
 
 // Waits until the file has, behind `from`, a line that starts with `prefix`; returns the line.
 // kUnavailable: the process ended first (the message quotes the end of the file). kTimedOut: it did
-// nothing for `patience`, likewise. A process that works, or waits for its disk or for a processor,
-// is waited for however long that takes.
+// nothing for `patience`, likewise.
 Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
-                              const ProcessId& writer, std::chrono::milliseconds patience);
+                              const ProcessId& writer, std::chrono::milliseconds patience,
+                              const SayWaiting& say = {});
 
 }  // namespace hyperloop::cluster

@@ -1,12 +1,14 @@
 #include "cluster/process.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
 #include <fstream>
 #include <future>
 
+#include "cluster/patience.h"
 #include "cluster/process_id.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
@@ -55,6 +57,50 @@ TEST_F(ProcessTest, OneThatWorksIsWaitedForBeyondAllPatience) {
   EXPECT_EQ(line.wait_for(20 * kPatience), std::future_status::timeout);
   std::ofstream(go).put('x');
   EXPECT_THAT(line.get(), IsOkAndHolds("ready 7"));
+}
+
+// As one that somebody looks at with a debugger. Whoever stopped it lets it go on.
+TEST_F(ProcessTest, OneThatIsStoppedIsWaitedForBeyondAllPatience) {
+  ASSERT_NO_FATAL_FAILURE(Run("kill -STOP $$; echo ready 7"));
+  ASSERT_TRUE(test::Eventually([&] { return StateOf(id_) == ProcessState::kStopped; }));
+  auto line = std::async(std::launch::async, [&] { return Await(); });
+  EXPECT_EQ(line.wait_for(20 * kPatience), std::future_status::timeout);
+  ASSERT_OK(Signal(id_, SIGCONT));
+  EXPECT_THAT(line.get(), IsOkAndHolds("ready 7"));
+}
+
+// As a replica on a busy machine that brings its pool to the disk.
+TEST_F(ProcessTest, OneThatWorksWhileItEndsIsNotKilled) {
+  const std::string go = folder_ + "/go";
+  ASSERT_NO_FATAL_FAILURE(Run("trap 'until [ -e " + go +
+                              " ]; do :; done; exit 0' TERM; echo ready; while :; do :; done"));
+  ASSERT_OK(Await());
+  auto killed = std::async(std::launch::async, [&] { return Terminate(id_, kPatience); });
+  EXPECT_EQ(killed.wait_for(20 * kPatience), std::future_status::timeout);
+  std::ofstream(go).put('x');
+  EXPECT_THAT(killed.get(), IsOkAndHolds(false));
+}
+
+TEST(PatienceTest, OnlyWhatIsSeenToDoNothingIsGivenUp) {
+  Patience patience(milliseconds(100));
+  patience.Look({.done = 1}, milliseconds(10));
+  for (int i = 0; i < 4; ++i) patience.Look({.done = 1}, milliseconds(20));
+  EXPECT_FALSE(patience.IsOver());
+  patience.Look({.done = 1, .busy = true}, milliseconds(20));
+  EXPECT_FALSE(patience.IsOver());
+  for (int i = 0; i < 4; ++i) patience.Look({.done = 1}, milliseconds(20));
+  EXPECT_FALSE(patience.IsOver());
+  patience.Look({.done = 1}, milliseconds(20));
+  EXPECT_TRUE(patience.IsOver());
+}
+
+// A machine that stood still, or a waiter that was stopped, has seen nothing meanwhile.
+TEST(PatienceTest, ALookThatComesLateCountsForOneInTime) {
+  Patience patience(2 * Patience::kLongestPause);
+  patience.Look({}, std::chrono::hours(1));
+  EXPECT_FALSE(patience.IsOver());
+  patience.Look({}, std::chrono::hours(1));
+  EXPECT_TRUE(patience.IsOver());
 }
 
 // Whoever starts another one in its place needs its ports.

@@ -54,7 +54,7 @@ uint16_t LastingPort() {
 Starter::~Starter() {
   if (done_) return;
   for (auto process = started_.rbegin(); process != started_.rend(); ++process) {
-    Terminate(process->id, std::chrono::seconds(2)).status().IgnoreError();
+    Terminate(process->id, kEndPatience, options_.waiting).status().IgnoreError();
     ::unlink(paths_.Pid(process->name).c_str());
   }
 }
@@ -113,7 +113,7 @@ Status Starter::StartDaemon(const std::string& name, const std::string& node,
   for (const std::string& replica : served) {
     const Result<ProcessId> id = ReadPidFile(paths_.Pid(replica));
     if (!id.ok()) continue;
-    HL_RETURN_IF_ERROR(Terminate(*id, std::chrono::seconds(5)).status());
+    HL_RETURN_IF_ERROR(Terminate(*id, kEndPatience, options_.waiting).status());
   }
   ::unlink(paths_.Socket(name).c_str());
   HL_RETURN_IF_ERROR(Start(name, "hyperloop-rnicd", DaemonArguments(name, node), node, nullptr));
@@ -164,7 +164,7 @@ Status Starter::StartReplica(ClusterFile::Replica* replica) {
 
 Status Starter::AwaitReady(const Started& process) {
   Result<std::string> line = AwaitLine(paths_.Log(process.name), process.log_start, "ready",
-                                       process.id, options_.start_timeout);
+                                       process.id, options_.start_timeout, options_.waiting);
   if (!line.ok()) return line.status().WithContext("starting " + process.name);
   if (process.replica == nullptr) return Status::Ok();
   const size_t space = line->find(' ');

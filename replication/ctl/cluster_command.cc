@@ -53,7 +53,13 @@ Status CheckRegionSize(const ClusterOptions& options) {
                               ", the table of files and the least room for logs do not fit"));
 }
 
-int Start(const ClusterOptions& options) {
+// Waiting is said on stderr: the last line on stdout is the cluster's uri.
+void SayOnStderr(const std::string& what) {
+  std::fprintf(stderr, "hyperloopctl: %s\n", what.c_str());
+}
+
+int Start(ClusterOptions options) {
+  options.waiting = SayOnStderr;
   if (const Status room = CheckRegionSize(options); !room.ok()) return Fail(room);
   const Result<ClusterInfo> info = StartCluster(options);
   if (!info.ok()) return Fail(info.status());
@@ -111,7 +117,7 @@ int StatusOf(const std::string& directory, bool as_json) {
 }
 
 int Remove(const std::string& directory, const std::string& replica) {
-  const Result<ClusterInfo> info = RemoveReplica(directory, replica);
+  const Result<ClusterInfo> info = RemoveReplica(directory, replica, kEndPatience, SayOnStderr);
   if (!info.ok()) return Fail(info.status());
   std::printf("%s: removed %s, %zu replicas are left; its pool stays\n", info->directory.c_str(),
               replica.c_str(), info->replicas().size());
@@ -124,7 +130,7 @@ int Remove(const std::string& directory, const std::string& replica) {
 }
 
 int Stop(const std::string& directory) {
-  const Result<std::vector<std::string>> killed = StopCluster(directory);
+  const Result<std::vector<std::string>> killed = StopCluster(directory, kEndPatience, SayOnStderr);
   if (!killed.ok()) return Fail(killed.status());
   for (const std::string& name : *killed) {
     std::printf("%s did not end on SIGTERM and was killed\n", name.c_str());
@@ -183,7 +189,7 @@ int Destroy(const std::string& directory, bool yes) {
     return Fail(InvalidArgument(
         "destroy removes the cluster and the data in its pools; say --yes if that is meant"));
   }
-  const Result<ClusterContents> removed = DestroyCluster(directory);
+  const Result<ClusterContents> removed = DestroyCluster(directory, kEndPatience, SayOnStderr);
   if (!removed.ok()) return Fail(removed.status());
   std::printf(removed->others.empty() ? "destroyed, and the directory is removed\n"
                                       : "destroyed; the directory stays, for what else is in it\n");

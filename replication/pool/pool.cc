@@ -31,8 +31,6 @@ constexpr uint64_t kAlign = 2ull << 20;
 // little under 4 MiB).
 constexpr uint64_t kPoolOverhead = 8ull << 20;
 constexpr uint64_t kMinRegion = 64ull << 10;
-constexpr std::chrono::seconds kReadersPatience{5};
-constexpr std::chrono::milliseconds kReadersPause{5};
 uint64_t AlignUp(uint64_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
 uint64_t PoolSize(uint64_t region_size) {
   return AlignUp(region_size + kAlign + kNodePageSize + kPoolOverhead);
@@ -205,8 +203,8 @@ Result<std::unique_ptr<Pool>> Pool::OpenCopyOnWrite(const std::string& path, Poo
 }
 
 // Who only reads the pool is soon gone; an owner is not waited for.
-Status Pool::Lock(PoolLock lock) {
-  const auto until = std::chrono::steady_clock::now() + kReadersPatience;
+Status Pool::Lock(PoolLock lock, const PoolOptions& options) {
+  PoolWait wait(options);
   while (true) {
     PoolHolder holder;
     {
@@ -217,9 +215,8 @@ Status Pool::Lock(PoolLock lock) {
         return {};
       }
     }
-    if (holder != PoolHolder::kReaders || std::chrono::steady_clock::now() >= until)
+    if (holder != PoolHolder::kReaders || !wait.GoOn([&] { return PoolInUse(path_, holder); }))
       return PoolInUse(path_, holder);
-    std::this_thread::sleep_for(kReadersPause);
   }
 }
 
@@ -234,10 +231,10 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   std::unique_ptr<Pool> pool(new Pool());
   pool->owner_ = ::getpid();
   pool->path_ = path;
-  HL_RETURN_IF_ERROR(pool->Lock(how));
+  HL_RETURN_IF_ERROR(pool->Lock(how, options));
   const int lock = pool->lock_.get();
   HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(lock));
-  if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock, path));
+  if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock, path, options));
   HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock, path));
   {
     const MutexLock no_fork(LivingPools::mutex());

@@ -18,8 +18,10 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +35,10 @@ namespace hyperloop {
 
 struct PoolOptions {
   std::string media = "auto";  // or a name of MediaName
+  // For how long other processes that still read or map the pool are waited for.
+  std::chrono::milliseconds patience{5000};
+  // Hears each second who is waited for, and says whether to go on waiting. May be empty.
+  std::function<bool(const std::string& what)> waiting{};
 };
 
 enum class PoolLock;  // pool_file.h
@@ -49,8 +55,8 @@ class Pool {
   // kBusy: another process is creating it. Nothing is left behind on failure.
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
-  // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use, or mapped, by
-  // another process; processes that only read it are waited for for some seconds. kCorruption: not
+  // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by
+  // another process, or read or mapped by one for longer than the patience. kCorruption: not
   // a pool, truncated, or both copies of the root are damaged; the message names the ways out.
   // kInvalidArgument: a pool of another program, or a stated medium that promises more than the one
   // that is there. kUnavailable: the disk fails to write it. The bytes are those of the disk, even
@@ -93,7 +99,7 @@ class Pool {
   static Result<std::unique_ptr<Pool>> OpenPool(const std::string& path, const PoolOptions& options,
                                                 PoolLock how);
   // Takes the lock, and counts the pool among those that are open.
-  Status Lock(PoolLock lock);
+  Status Lock(PoolLock lock, const PoolOptions& options);
 
   std::string path_;
   pid_t owner_ = 0;

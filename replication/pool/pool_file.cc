@@ -37,10 +37,6 @@ constexpr uint64_t kSmallestPool = 8ull << 20;
 // The region begins behind PMDK's headers and lanes, at 4 or 6 MiB whatever its size.
 constexpr uint64_t kRegionBeginsBelow = 64ull << 20;
 
-// An RNIC daemon unmaps a file soon after the process that registered it has ended.
-constexpr std::chrono::seconds kPatience{5};
-constexpr std::chrono::milliseconds kPause{5};
-
 constexpr std::string_view kWaysOut =
     ". Set the file aside and keep it; where its group has other members, hyperloopctl verify "
     "names the sound ones, and export reads one of them and says whether it is the newest";
@@ -193,25 +189,37 @@ Result<size_t> CachedPages(int fd, const std::string& path) {
 
 }  // namespace
 
-Status SettlePoolFile(int fd, const std::string& path) {
+bool PoolWait::GoOn(const std::function<Status()>& why) {
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - since_ >= options_.patience) return false;
+  if (options_.waiting && now - said_ >= std::chrono::seconds(1)) {
+    said_ = now;
+    if (!options_.waiting(why().message())) return false;
+  }
+  std::this_thread::sleep_for(said_ == since_ ? milliseconds(5) : milliseconds(50));
+  return true;
+}
+
+// An RNIC daemon unmaps a file soon after the process that registered it has ended.
+Status SettlePoolFile(int fd, const std::string& path, const PoolOptions& options) {
   if (::fsync(fd) != 0) {
     return Unavailable(FromErrno(errno, "the disk fails to write pool " + path).message() +
                        "; when it is in order, start again: what the disk lacks then comes from "
                        "the other members of the group");
   }
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  PoolWait wait(options);
   while (true) {
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     HL_ASSIGN_OR_RETURN(const size_t left, CachedPages(fd, path));
     if (left == 0) return {};
-    if (std::chrono::steady_clock::now() >= until) {
+    const auto mapped = [&] {
       return Busy("pool " + path +
-                  ": another process, such as the RNIC daemon, still maps it and " +
-                  std::to_string(left) +
-                  " of its pages, so that what the disk holds of them cannot be seen; end that "
-                  "process, or wait for it, and start again");
-    }
-    std::this_thread::sleep_for(kPause);
+                  " is still mapped by another process: end it, such as an RNIC "
+                  "daemon, or wait for it, and start again; what the disk holds of " +
+                  std::to_string(left) + " pages cannot be seen before");
+    };
+    if (!wait.GoOn(mapped)) return mapped();
   }
 }
 
@@ -248,7 +256,7 @@ Status PoolInUse(const std::string& path, PoolHolder holder) {
   const std::string holders = ::stat(path.c_str(), &st) == 0 ? LockHolders(st) : std::string();
   return Busy("pool " + path +
               (holder == PoolHolder::kReaders
-                   ? " is being read by another process, and still is after some seconds"
+                   ? " is being read by another process; end that one, or wait for it"
                    : " is in use by another process (a replica or primary, running or stopped)") +
               (holders.empty() ? "" : "; its lock is held by " + holders));
 }

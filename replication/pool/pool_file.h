@@ -8,13 +8,16 @@
 // is used if the root itself is damaged. The file remains an ordinary pool for PMDK's own tools.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
+#include "pool/pool.h"
 
 namespace hyperloop {
 
@@ -45,6 +48,19 @@ enum class PoolLock {
 };
 enum class PoolHolder { kNobody, kReaders, kOwner };
 
+// Waits for other processes of a pool, as its options say.
+class PoolWait {
+ public:
+  explicit PoolWait(const PoolOptions& options) : options_(options) {}
+  // Pauses for a moment. False: it has waited long enough. `why` is asked when it is to be said.
+  bool GoOn(const std::function<Status()>& why);
+
+ private:
+  const PoolOptions& options_;
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point said_ = since_;
+};
+
 // Opens the file and tries once to take PMDK's lock on it; the lock lives as long as the descriptor
 // and its copies. An empty descriptor: `holder` says who has it; else it is kNobody. kNotFound,
 // kBusy (replaced under its name), kCorruption (too small for any pool), kInvalidArgument (no
@@ -57,8 +73,8 @@ Status PoolInUse(const std::string& path, PoolHolder holder);
 // Makes the page cache agree with the disk, by dropping what it holds of the file. After a failed
 // write it may hold bytes, as clean, that the disk lacks. Whoever opens the file later is not told,
 // and storing the bytes again need not bring them to the disk. kUnavailable: the disk fails to
-// write the file. kBusy: another process maps it, and still does after some seconds.
-Status SettlePoolFile(int fd, const std::string& path);
+// write the file. kBusy: another process maps it, and still does after the patience.
+Status SettlePoolFile(int fd, const std::string& path, const PoolOptions& options);
 // The sound copy of the root. kCorruption: neither copy is sound, or the file is not a pool.
 // kInvalidArgument: a pool of libpmemobj that another program made.
 Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);

@@ -144,6 +144,21 @@ TEST_F(PoolTest, ReadersShareThePoolAndItsOwnerWaitsForThem) {
   EXPECT_THAT(Pool::OpenCopyOnWrite(path, PoolReaders::kAlone), StatusIs(Code::kBusy));
 }
 
+TEST_F(PoolTest, WhoeverIsWaitedForIsToldUntilNobodyWantsToWait) {
+  ASSERT_OK(Pool::Create(path, kRegion));
+  const auto reader = Pool::OpenCopyOnWrite(path);
+  ASSERT_OK(reader);
+  std::vector<std::string> told;
+  PoolOptions options;
+  options.patience = std::chrono::hours(1);
+  options.waiting = [&](const std::string& what) {
+    told.push_back(what);
+    return told.size() < 2;
+  };
+  EXPECT_THAT(Pool::Open(path, options), StatusIs(Code::kBusy, testing::HasSubstr("being read")));
+  EXPECT_THAT(told, testing::ElementsAre(testing::HasSubstr(path), testing::HasSubstr(path)));
+}
+
 // Who may write to the file could change the region under its owner. Reading harms nobody.
 TEST_F(PoolTest, PoolOfOtherUsersIsOnlyRead) {
   { ASSERT_OK(Pool::Create(path, kRegion)); }

@@ -79,6 +79,14 @@ Status RdmaService::Start() {
   return {};
 }
 
+Status RdmaService::StartPatiently(const std::function<bool()>& stop) {
+  while (true) {
+    const Status started = Start();
+    if (started.code() != Code::kTimedOut || stop()) return started;
+    LogLine(log_, LogLevel::kWarn, {started.message(), "; trying again"});
+  }
+}
+
 void RdmaService::Watch() {
   if (const Status medium = pool_.media().state(); !medium.ok() && !medium_failed_) {
     LogLine(log_, LogLevel::kError, {"nothing is served any more: ", medium.message()});

@@ -29,6 +29,9 @@ class RdmaService final : public NodeService {
 
   // Opens the device, registers region and node page for inspection, and publishes them.
   Status Start();
+  // As Start, and again as long as the RNIC daemon is there but does not answer (kTimedOut), unless
+  // `stop`, which is asked after each attempt, says so.
+  Status StartPatiently(const std::function<bool()>& stop);
   // Replaces a device that has died, and says it if the pool's medium has failed. If memory runs
   // out in it, the next call goes on.
   void Watch();

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <utility>
 
 #include "control/server.h"
 #include "control/trust.h"
@@ -23,8 +26,17 @@ namespace {
 
 constexpr std::chrono::seconds kWatchInterval{1};
 
-Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* log) {
-  const PoolOptions pool_options{options.media};
+// How long a start waits for others that read or map the pool, such as an RNIC daemon on a busy
+// machine.
+constexpr std::chrono::minutes kPoolPatience{10};
+
+Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options,
+                                           const std::function<bool()>& stop, Log* log) {
+  PoolOptions pool_options{options.media, kPoolPatience, {}};
+  pool_options.waiting = [&stop, log, said = false](const std::string& what) mutable {
+    if (!std::exchange(said, true)) log->Write(LogLevel::kWarn, Text("waiting: ", what));
+    return !stop();
+  };
   auto pool = Pool::Open(options.pool, pool_options);
   if (pool.ok()) {
     const uint64_t present = (*pool)->region().size();
@@ -146,6 +158,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
   HL_ASSIGN_OR_RETURN(const UniqueFd stop, SignalDescriptor());
+  const auto stopped = [&stop] { return Signalled(stop); };
   // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
   HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));
@@ -162,12 +175,12 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
-  HL_ASSIGN_OR_RETURN(pool, OpenOrCreate(options, log));
+  HL_ASSIGN_OR_RETURN(pool, OpenOrCreate(options, stopped, log));
   NodePageStore store(pool->node_page(), pool->media());
   DeviceChoice device = options.device;
   device.service_port = server->endpoint().port;
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
-  HL_RETURN_IF_ERROR(service.Start());
+  HL_RETURN_IF_ERROR(service.StartPatiently(stopped));
   const MediaKind media = pool->media().kind();
   Node::Identity identity{ServiceHost(device, service.device()), std::string(MediaName(media)),
                           bulk->port()};

@@ -3,10 +3,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
 
 #include "integration/ctl_run.h"
 #include "integration/store_fixture.h"
+#include "pool/pool.h"
+#include "support/eventually.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -82,6 +87,24 @@ TEST_F(ClusterCommandTest, StartsLooksStopsAndRepeatsEach) {
   const CtlRun restarted = Start();
   EXPECT_EQ(restarted.exit_status, 0) << restarted.err;
   EXPECT_EQ(LastLine(restarted.out), LastLine(first.out)) << "old pools, old ports";
+}
+
+// As a verify of a large pool, or an RNIC daemon that still maps one, on a busy machine.
+TEST_F(ClusterCommandTest, AStartWaitsForWhoeverStillReadsAPool) {
+  ASSERT_EQ(Start().exit_status, 0);
+  ASSERT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
+  auto reader = Pool::OpenCopyOnWrite(dir_ + "/replica1.pool");
+  ASSERT_OK(reader);
+  auto started = std::async(std::launch::async, [this] { return Start(); });
+  EXPECT_TRUE(Eventually([&] {
+    return Slurp(dir_ + "/replica1.log").find("waiting: pool") != std::string::npos ||
+           started.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }));
+  // Longer than anybody else waits for readers.
+  EXPECT_THAT(Pool::Open(dir_ + "/replica1.pool"), StatusIs(Code::kBusy));
+  reader->reset();
+  const CtlRun run = started.get();
+  EXPECT_EQ(run.exit_status, 0) << run.err;
 }
 
 // With options as they are by default, the group would have no room.

@@ -27,6 +27,14 @@
 
 namespace hyperloop {
 
+// Hears now and then, while one of the cluster's processes is waited for, what is waited for. A
+// process that works, or waits for its disk or for a processor, or that somebody has stopped, is
+// waited for however long that takes.
+using SayWaiting = std::function<void(const std::string& what)>;
+
+// For how long a process that is to end may do nothing before it is killed.
+inline constexpr std::chrono::milliseconds kEndPatience{30000};
+
 // What is left at its default is, of an existing cluster, as it has it.
 struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
@@ -50,6 +58,7 @@ struct ClusterOptions {
   std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
   bool die_with_caller = false;  // the processes are killed when the calling thread ends
   std::chrono::milliseconds start_timeout{120000};  // for which a process may do nothing
+  SayWaiting waiting;                               // may be empty
 };
 
 enum class ProcessState { kRunning, kStopped, kDead };  // kStopped: by SIGSTOP or a debugger
@@ -111,7 +120,8 @@ Result<ClusterInfo> ReadCluster(const std::string& directory);
 // kNotFound: no cluster, or no such replica. kInvalidArgument: the cluster has no more than two, of
 // which a group cannot go on with one.
 Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::string& replica,
-                                  std::chrono::milliseconds patience = std::chrono::seconds(5));
+                                  std::chrono::milliseconds patience = kEndPatience,
+                                  const SayWaiting& say = {});
 
 // Runs `change` on a cluster at rest, then records that its regions have `region_size` bytes. The
 // cluster cannot be started in between. kBusy: a process lives. If `change` fails, its error is
@@ -119,10 +129,12 @@ Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::strin
 Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
                         const std::function<Status(const ClusterInfo& cluster)>& change);
 
-// Ends every process of the cluster: SIGTERM (and SIGCONT), after `patience` SIGKILL. Returns those
-// that needed SIGKILL. Nothing running is success. kNotFound: no cluster there.
-Result<std::vector<std::string>> StopCluster(
-    const std::string& directory, std::chrono::milliseconds patience = std::chrono::seconds(5));
+// Ends every process of the cluster: SIGTERM (and SIGCONT); SIGKILL for one that then does nothing
+// for `patience`. Returns those that needed SIGKILL. Nothing running is success. kNotFound: no
+// cluster there.
+Result<std::vector<std::string>> StopCluster(const std::string& directory,
+                                             std::chrono::milliseconds patience = kEndPatience,
+                                             const SayWaiting& say = {});
 
 // What is in a directory that has a cluster.
 struct ClusterContents {
@@ -140,8 +152,9 @@ Result<ClusterContents> ReadContents(const std::string& directory);
 // Stops the cluster and removes what it made, and the directory, unless something else is in it.
 // Returns what was removed, and what stays. A call that was cut short can be repeated. kNotFound:
 // no cluster there.
-Result<ClusterContents> DestroyCluster(
-    const std::string& directory, std::chrono::milliseconds patience = std::chrono::seconds(5));
+Result<ClusterContents> DestroyCluster(const std::string& directory,
+                                       std::chrono::milliseconds patience = kEndPatience,
+                                       const SayWaiting& say = {});
 
 // The folder of the program that runs now.
 Result<std::string> ProgramFolder();
