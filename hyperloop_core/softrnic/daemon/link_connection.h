@@ -21,6 +21,7 @@
 
 namespace hyperloop::softrnic {
 
+// Limit of connections that others made. This daemon makes one for each neighbour besides.
 inline constexpr size_t kMaxConnections = 256;
 // Packets that leave together share a frame, which is sealed as one. A frame that has so many bytes
 // takes no more.

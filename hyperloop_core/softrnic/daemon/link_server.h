@@ -201,6 +201,8 @@ class LinkServer final : public LinkPort {
   void Dial(Neighbour& neighbour) HL_REQUIRES(sockets_);
   void Accept() HL_REQUIRES(sockets_);
   uint64_t OneToGiveUp(const std::string& source) const HL_REQUIRES(sockets_);
+  // Whether there is no room for one more connection that somebody else makes.
+  bool IsFull() const HL_REQUIRES(sockets_);
   void BoundConnectionsOf(const Connection& c) HL_REQUIRES(sockets_);
   void RefreshKeys() HL_REQUIRES(sockets_);
   identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const

@@ -137,7 +137,7 @@ void LinkServer::Accept() {
   }
   // This one is closed below, when everything that needs memory has succeeded.
   const uint64_t given_up = OneToGiveUp(from.Source());
-  if (given_up == 0 && connections_.size() >= kMaxConnections) {
+  if (given_up == 0 && IsFull()) {
     Count(&counters_.refused, 1);
     refusals_.Note(from.ToString(),
                    "there are " + std::to_string(kMaxConnections) + " connections, the most",
@@ -185,6 +185,12 @@ void LinkServer::RefreshKeys() {
     LogLine(log_.get(), LogLevel::kWarn, {"changed keys are not used: ", status.message()});
 }
 
+bool LinkServer::IsFull() const {
+  const auto made_by_others = [](const auto& each) { return !each.second->dialed; };
+  return static_cast<size_t>(std::ranges::count_if(connections_, made_by_others)) >=
+         kMaxConnections;
+}
+
 // Returns the serial number of the connection to close for a new one from `source`. 0: none.
 //
 // Anybody who reaches the port can connect and be slow or silent. Connections without an
@@ -208,7 +214,7 @@ uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   const bool known = known_sources_.contains(source);
   const Sum& own = sources[source];
   if (own.count >= (known ? kMaxStrangersOfKnown : kMaxStrangersOfSource)) return own.oldest;
-  const bool full = connections_.size() >= kMaxConnections;
+  const bool full = IsFull();
   if (!full && (known || unknown < kMaxStrangers)) return 0;
   const Sum* most = nullptr;
   for (const auto& [each, sum] : sources) {

@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -737,6 +738,25 @@ TEST_F(KeyedLinkServerTest, WhereANeighbourProvedItselfIsKnownHoweverManyPeersTh
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/70, /*count=*/8, {});
   EXPECT_OK(slow.Introduce()) << "evicted by strangers";
+}
+
+// Each of many peers is dialed, and dials, too.
+TEST_F(KeyedLinkServerTest, ConnectionsThatItMakesTakeNoRoomFromThoseOfOthers) {
+  const UniqueFd silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(silent.get(), SOMAXCONN), 0);
+  ASSERT_EQ(getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::string peers;
+  for (size_t i = 0; i <= kMaxConnections; ++i)
+    peers += Text("p", i, "=127.1.", i / 250, ".", i % 250 + 1, ":", ntohs(address.sin_port), "\n");
+  WritePeers(peers);
+  std::list<UniqueFd> dialed;
+  for (size_t i = 0; i <= kMaxConnections; ++i)
+    dialed.emplace_back(accept4(silent.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce());
 }
 
 // A neighbour that leaves old connections behind keeps neither itself nor others out.
