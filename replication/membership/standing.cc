@@ -19,6 +19,13 @@ uint64_t NewestOfOthers(const MemberLook& look, std::span<const MemberLook> look
   return newest;
 }
 
+// Whether no other one has installed anything.
+bool AreNew(const MemberLook& look, std::span<const MemberLook> looks) {
+  return std::ranges::all_of(looks, [&](const MemberLook& each) {
+    return &each == &look || each.hello.installed_epoch == 0;
+  });
+}
+
 }  // namespace
 
 // --- who counts
@@ -60,7 +67,9 @@ uint64_t NewestEpoch(const MemberLook& look) {
 std::string WhyFarAhead(const MemberLook& look, std::span<const MemberLook> looks) {
   const uint64_t others = NewestOfOthers(look, looks);
   const uint64_t newest = NewestEpoch(look);
-  if (others == 0 && look.hello.installed_epoch != 0) return "";  // the others are new
+  const bool is_old = look.hello.installed_epoch != 0;
+  if (is_old && AreNew(look, looks))
+    return "";  // an opening that was cut short may have sealed them
   if (looks.size() < 2 || newest <= others || newest - others <= kMostAhead) return "";
   return Text("says that it is at epoch ", newest, ", and the newest of all others is ", others,
               ", which no takings explain");

@@ -104,6 +104,11 @@ TEST_F(PlanTest, AReplicaIsNotFarAheadOfNewOnes) {
   for (MemberLook& each : members_)
     if (&each != &members_[1]) each.hello = control::HelloReplyT();
   EXPECT_EQ(WhyFarAhead(members_[1], members_), "");
+  for (MemberLook& each : members_)
+    if (&each != &members_[1]) each.hello.sealed_epoch = 3;
+  EXPECT_EQ(WhyFarAhead(members_[1], members_), "") << "an opening that was cut short sealed them";
+  members_[0].hello.installed_epoch = 3;
+  EXPECT_NE(WhyFarAhead(members_[1], members_), "");
 }
 
 TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
