@@ -159,13 +159,12 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const Parts& part
     (IsManifest(name) ? manifests : logs) += extents * room.extent_bytes;
   }
   if (logs > room.log_bytes || logs + manifests > room.log_lane_bytes)
-    return NoSpace("the logs of " + directory + " take " + std::to_string(logs) +
-                   " B of the group's data area, and its MANIFEST " + std::to_string(manifests) +
+    return NoSpace("the group's data area has no room for the logs of " + directory +
+                   ": open and close the database once without the plugin, which turns them into "
+                   "tables, or give it a larger region (hyperloopctl resize). They take " +
+                   std::to_string(logs) + " B, its MANIFEST " + std::to_string(manifests) +
                    " B; the area takes " + std::to_string(room.log_bytes) + " B of logs, and " +
-                   std::to_string(room.log_lane_bytes) +
-                   " B in all. Open and close the database once without the plugin, by which "
-                   "RocksDB turns its logs into tables, or give the group a larger region "
-                   "(hyperloopctl resize)");
+                   std::to_string(room.log_lane_bytes) + " B in all");
   const uint64_t files = parts.logs.size() + parts.files.size() + 1;
   if (files <= room.files) return Status::Ok();
   return NoSpace(directory + " holds " + std::to_string(files) +
@@ -286,12 +285,12 @@ Status JudgeAdoption(FileSystem& fs, const std::string& directory, const GroupRo
   find(database.content.tables, ".sst");
   find(database.content.blobs, ".blob");
   if (!missing.empty())
-    return InvalidArgument(directory + " lacks files that its " + database.manifest +
-                           " names: " + Enumerate(missing) +
-                           ". If db_paths or cf_paths put them elsewhere, compact the database "
-                           "into its own directory first, because a group holds one directory; "
-                           "opening and closing it once without the plugin makes a MANIFEST that "
-                           "names only what is needed");
+    return InvalidArgument(
+        directory + " lacks files that its " + database.manifest +
+        " names: open and close it once without the plugin, which makes a MANIFEST that names only "
+        "what is needed; if db_paths or cf_paths put them elsewhere, compact the database into its "
+        "own directory first. Missing are " +
+        Enumerate(missing));
   HL_RETURN_IF_ERROR(CheckNoLogsElsewhere(fs, directory));
   for (const auto* names : {&parts.logs, &parts.files})
     for (const std::string& name : *names)

@@ -182,11 +182,10 @@ IOStatus BindingFileSystem::CheckNotReplicated(const std::string& directory) con
   std::string names;
   for (const auto& bound : bound_) names += " " + bound->binding.directory;
   return ToIOStatus(
-      PermissionDenied(directory + " holds a replicated database (its " +
-                       std::string(kPairingFileName) +
-                       " says so) and is none of the bound directories, which are" + names +
-                       ". Opened in this way it would leave its group: bind it, or move " +
-                       pairing + " away, which makes it a plain directory"),
+      PermissionDenied(directory +
+                       " holds a replicated database and is none of the bound directories: bind "
+                       "it, or move " +
+                       pairing + " away, which makes it a plain directory. Bound are" + names),
       "hyperloop");
 }
 

@@ -116,11 +116,12 @@ Status HyperloopFileSystem::CheckUnbound(const std::string& path, const Place& p
   const std::string pairing = directory + "/" + std::string(kPairingFileName);
   if (target()->FileExists(pairing, IOOptions(), nullptr).IsNotFound()) return Status::Ok();
   return PermissionDenied(
-      directory + " holds a replicated database (its " + std::string(kPairingFileName) +
-      " says so) that is not open here. Use a command that opens the database; or move " + pairing +
-      " away, which makes the directory a plain one that is no longer in its group. What is "
-      "changed "
-      "in its logs now would not reach the group, and would be undone at the next open");
+      directory +
+      " holds a replicated database that is not open here. Use a command that opens the "
+      "database; or move " +
+      pairing +
+      " away, which makes the directory a plain one outside its group. What is changed in its logs "
+      "now would be undone at the next open");
 }
 
 Status HyperloopFileSystem::CheckChange(const std::string& path, const Place& place,

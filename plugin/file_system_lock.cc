@@ -86,11 +86,10 @@ Status NotAsked(const Status& got, const std::string& name,
                 const std::vector<std::string>& left_out) {
   std::string replicas;
   for (const std::string& each : left_out) replicas += (replicas.empty() ? "" : ", ") + each;
-  return Unavailable(got.message() + ", and these, which are left out, were not asked: " +
-                     replicas + ". The group keeps " + name +
-                     ", because the database may need it, and nothing tells whether it was made "
-                     "before or after they were left out. Open again when they run, or, if one "
-                     "of them is lost for good, when it runs with a fresh pool");
+  return Unavailable("open again when " + replicas +
+                     " run, or, if one of them is lost for good, when it runs with a fresh pool: "
+                     "they are left out, so nobody can tell whether they hold " +
+                     name + ", which the database may need; " + got.message());
 }
 
 }  // namespace
@@ -240,12 +239,10 @@ Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const Pairi
   return InvalidArgument(
       directory +
       " is a copy, and one group cannot keep two directories. Open the original; or give "
-      "rebind=true to make this directory the group's (the original is then refused until it is "
-      "opened with rebind=true itself); or remove " +
+      "rebind=true to make this one the group's (the original needs it, too, then); or remove " +
       directory + "/" + std::string(kPairingFileName) +
-      ", and the copy is a plain database, to be opened without the plugin. That file was written "
-      "in " +
-      file.recorded.path + " as inode " + std::to_string(file.recorded.inode) + ", here it is " +
+      ", and the copy is a plain database. That file was written in " + file.recorded.path +
+      " as inode " + std::to_string(file.recorded.inode) + ", here it is " +
       std::to_string(file.found.inode));
 }
 

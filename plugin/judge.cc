@@ -209,8 +209,8 @@ class Judge {
 
   std::string KeepDirectory() const {
     return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
-           " out of it, and it is a plain database, to be opened without the plugin, or taken into "
-           "the emptied group (hyperloopctl reset, then hyperloopctl adopt)";
+           " out of it, and open it without the plugin, or take it into the emptied group "
+           "(hyperloopctl reset, then adopt)";
   }
 
   Status RefuseHistory(const std::string& what, const std::string& history) const {
@@ -219,52 +219,43 @@ class Judge {
           directory_ +
           " holds a database, and its group none. Three ways out: to take the database into the "
           "group: hyperloopctl adopt, or adopt=true; to do without it: empty the directory; " +
-          KeepDirectory() + ". Nothing was changed now: " + history);
+          KeepDirectory() + ". Nothing was changed: " + history);
     }
-    std::string text = directory_ + " " + what + ": " + history + ". Two ways out: ";
-    if (missing_.empty()) {
-      text += "to keep what the group holds: move " + Path(to_move_) +
-              " out of the directory and open it again; what else the group does not have is then "
-              "set aside in " +
-              Path(std::string(kSetAsideName));
-    } else {
-      text +=
-          "to keep what the group holds: first put back the files that it needs and that are "
-          "gone, " +
-          Enumerate(missing_) + ", then move " + Path(to_move_) +
-          " out of the directory, and open it again";
-    }
-    return InvalidArgument(text + "; " + KeepDirectory() + ". Nothing was changed now");
+    const std::string first = missing_.empty() ? "move " : "put back the files named below, move ";
+    return InvalidArgument(
+        directory_ + " " + what + ". Two ways out: to keep what the group holds: " + first +
+        Path(to_move_) + " out of the directory, and open it again; " + KeepDirectory() +
+        ". Nothing was changed: " + history +
+        (missing_.empty()
+             ? ". What else the group does not have is set aside in " +
+                   Path(std::string(kSetAsideName)) + " when it is opened"
+             : ". The group needs, and no replica within reach has, " + Enumerate(missing_)));
   }
 
   Status RefuseRemoval() const {
     return InvalidArgument(
-        "no replica is removed now: open the database without remove_replica, with the replica "
-        "listed and running (if it is lost, with on_replica_failure=continue and the replica "
-        "listed), until the log says that another one holds all files of the database again; then "
-        "remove it. Nothing was changed: fewer than half of those that would stay hold " +
+        "no replica is removed now: open without remove_replica, the replica listed and running "
+        "(or lost, with on_replica_failure=continue), until the log says that another one holds "
+        "all files; then remove it. Fewer than half of those that would stay hold " +
         Enumerate(scarce_));
   }
 
   Status RefuseUnfinished() const {
     return InvalidArgument(
-        "taking a database into this group was cut short. Two ways out: go on with it "
-        "(hyperloopctl adopt, or adopt=true) from the directory that holds the database; or move " +
+        "taking a database into this group was cut short. Two ways out: hyperloopctl adopt, or "
+        "adopt=true, goes on from the directory that holds the database; or move " +
         std::string(kPairingFileName) +
-        " out of that directory, which is a plain database then, and empty the group "
-        "(hyperloopctl reset). Nothing was changed now");
+        " out of it, a plain directory then, and empty the group (hyperloopctl reset). "
+        "Nothing was changed");
   }
 
   Status RefuseMissing() const {
     return InvalidArgument(
         directory_ + " lacks files that " +
         (manifest_.empty() ? "the group's database may need" : manifest_ + " of the group needs") +
-        ". Two ways out: to keep what the group holds: put these files into the directory (from "
-        "the one that the group was bound to, or from a backup) and open it again; to do without "
-        "them, " +
-        KeepDirectory() +
-        "; ldb repair, without the plugin, opens what is left. Nothing was changed: no replica "
-        "within reach holds " +
+        ". Two ways out: to keep what the group holds: put them into the directory, from a backup "
+        "perhaps, and open it again; " +
+        KeepDirectory() + " (ldb repair opens what is left). No replica within reach holds " +
         Enumerate(missing_));
   }
 

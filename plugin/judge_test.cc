@@ -137,7 +137,8 @@ class JudgeTest : public DatabaseTest {
 TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
   Make();
   Plainly(directory_, PutPlain);
-  ExpectRefused(AllOf(HasSubstr("was changed without its group: its CURRENT names MANIFEST-"),
+  ExpectRefused(AllOf(HasSubstr("was changed without its group. Two ways out"),
+                      HasSubstr("its CURRENT names MANIFEST-"),
                       HasSubstr("or the group's pools are older copies of themselves"),
                       HasSubstr("Nothing was changed"), HasSubstr("move " + Path("CURRENT")),
                       HasSubstr("move " + Path("HYPERLOOP"))));

@@ -264,12 +264,12 @@ class Adding : public Proposal {
       if (IsAbsent()) break;
     }
     if (IsAbsent()) {
-      return TimedOut(Text("the group has recorded ", replica(), " but did not take it in for ",
-                           patience.count(),
-                           " s; it does so as soon as it can, and the primary's log says what is "
-                           "in the way. From now on the database's URI has to list it, or, to be "
-                           "opened without it, to have remove_replica=",
-                           replica()));
+      return TimedOut(Text("the group has recorded ", replica(),
+                           ": list it in the database's URI "
+                           "from now on, or open without it with remove_replica=",
+                           replica(), "; it was not taken in for ", patience.count(),
+                           " s, is as soon as it can be, and the primary's log says what is in "
+                           "the way"));
     }
     if (!seen.ok()) return seen;
     return TimedOut(Text("the primary did not add ", replica(), " for ", patience.count(), " s",
@@ -309,12 +309,11 @@ class Removing : public Proposal {
     HL_RETURN_IF_ERROR(Look());
     if (IsGone()) return {};
     if (HasReplica()) {
-      return InvalidArgument(
-          Text("the group does not go on without ", replica(),
-               " now, and only what it has left out leaves it while its primary serves: end that "
-               "replica first, with on_replica_failure=continue, or open the database without it "
-               "and with remove_replica=",
-               replica()));
+      return InvalidArgument(Text(
+          "the group does not go on without ", replica(),
+          " now: end that replica first, with on_replica_failure=continue, or open the database "
+          "without it and with remove_replica=",
+          replica(), "; while its primary serves, only what it has left out leaves it"));
     }
     HL_RETURN_IF_ERROR(CheckOthersAreThere());
     return CheckPrimary(

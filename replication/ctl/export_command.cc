@@ -102,12 +102,11 @@ Status CheckAgainstPrimary(const std::string& pool, const std::string& name, con
     if (!lacks.empty()) other_records->push_back(lacks);
     return {};
   }
-  return Corruption(Text("the log of ", name, " ends at sequence ", own.last_seq,
-                         ", and the primary's pool ", pool, " states that everything up to ",
-                         primary->acked_seq,
-                         " was acknowledged: open the database, which takes "
-                         "that from there or says why it cannot; or give --partial to have what "
-                         "there is"));
+  return Corruption(
+      Text("open the database, which takes what is missing from the primary's pool or "
+           "says why it cannot, or give --partial to have what there is: the log of ",
+           name, " ends at sequence ", own.last_seq, ", and ", pool,
+           " states that everything up to ", primary->acked_seq, " was acknowledged"));
 }
 
 bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
@@ -293,13 +292,13 @@ bool SayWhatWasNotCompared(const Comparison& compared) {
                  each.c_str());
   }
   if (compared.may_have_gone_on == 0) return compared.other_records.empty();
-  std::fprintf(stderr,
-               "hyperloopctl: look first into the directory of the last primary, %s where this "
-               "replica was told of it last: where it is whole, it holds all that was acknowledged "
-               "(hyperloopctl adopt takes it into a new group). %zu of the group's replicas were "
-               "not compared, which is enough to have gone on without this one, and nobody else "
-               "knows\n",
-               compared.directory.c_str(), compared.may_have_gone_on);
+  std::fprintf(
+      stderr,
+      "hyperloopctl: look first into the last primary's directory, %s as this replica was "
+      "told last: where it is whole, it holds all that was acknowledged (hyperloopctl adopt "
+      "takes it into a new group). %zu replicas were not compared, enough to have gone on "
+      "without this one\n",
+      compared.directory.c_str(), compared.may_have_gone_on);
   return false;
 }
 

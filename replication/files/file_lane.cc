@@ -286,9 +286,7 @@ Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
   const RegionGeometry& g = info_.geometry;
   return NoSpace(
       "data area full: flush memtables (smaller write_buffer_size or max_total_wal_size), end "
-      "prepared transactions, keep fewer archived logs (WAL_ttl_seconds, WAL_size_limit_MB) or a "
-      "shorter MANIFEST (max_manifest_file_size), or close the database and give it a larger "
-      "region_size (hyperloopctl resize); \"" +
+      "prepared transactions, or give it a larger region_size (hyperloopctl resize); \"" +
       std::string(name) + "\" needs " + std::to_string(count) + " more of " +
       std::to_string(g.extent_count) + " extents of " + std::to_string(g.extent_size) + " B, " +
       std::to_string(used_extents_) + " are in use and " + std::to_string(g.reserved_extents) +

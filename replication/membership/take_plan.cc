@@ -110,11 +110,10 @@ constexpr char kForce[] =
     "with what is left";
 // It is not known then whether the others have gone on without those that are left.
 constexpr char kNewGroup[] =
-    "; if the others are lost for good: the directory of the last primary, where it is whole, "
-    "holds "
-    "all that was acknowledged; hyperloopctl export writes the database of one that is left, which "
-    "may lack what the others acknowledged without it, and says whether that is known; "
-    "hyperloopctl adopt takes either into a new group";
+    "; if the others are lost for good: the last primary's directory, where it is whole, holds all "
+    "that was acknowledged; hyperloopctl export writes what one that is left holds, and says "
+    "whether "
+    "it may lack something; hyperloopctl adopt takes either into a new group";
 
 // Checks what is listed against the newest configuration that a member has recorded. A refusal
 // names only ways out that would be granted, which a second check finds out: that one has not
@@ -187,11 +186,12 @@ class ListCheck {
            MajorityOf(configuration.replicas.size());
   }
   static Status Contradict(const MemberLook& one, const MemberLook& other) {
-    return InvalidArgument(Text(
-        one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
-        " for different primaries, so replicas went back to older copies of their pools, and "
-        "what was acknowledged by the one may be missing at the other: start all replicas on "
-        "the pools that they had; hyperloopctl export --partial writes what each of them holds"));
+    return InvalidArgument(
+        Text("start all replicas on the pools that they had (hyperloopctl export --partial writes "
+             "what each of them holds): ",
+             one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
+             " for different primaries, so replicas went back to older copies of their pools, and "
+             "what was acknowledged by the one may be missing at the other"));
   }
 
   const MemberLook* Member(const Replica& replica) const {
@@ -244,10 +244,9 @@ class ListCheck {
           Text("list the replicas of one history only; hyperloopctl export --replica N --to DIR "
                "--partial writes what one of the other holds, and to take it in, ",
                kFreshPool, ": ", each.name, " and ", newest.name,
-               " have different histories of the group since ",
-               "hyperloopctl promote --force gave up some of its replicas (epochs ",
+               " have different histories since hyperloopctl promote --force (epochs ",
                each.hello.branch_epoch, " and ", newest.hello.branch_epoch,
-               "; 0: as the group was before), and neither is made equal to the other"));
+               "; 0: as the group was before)"));
     }
     return {};
   }
@@ -258,21 +257,23 @@ class ListCheck {
       if (const MemberLook* other = Replacement(each)) {
         if (rules_.may_leave_out) continue;
         return InvalidArgument(Text(
-            other->name, " is a new node, and not node ", FormatUuid(each.node), ". ", chain_,
-            "; give that replica its former pool",
+            other->name, " is a new node, and not node ", FormatUuid(each.node),
+            ": give that replica its former pool",
             MayGoOn(missing_) ? ", or on_replica_failure=continue to fill the new one from the "
                                 "others"
-                              : WayWithoutMajority()));
+                              : WayWithoutMajority(),
+            "; ", chain_));
       }
-      return InvalidArgument(Text(chain_, "; ", each.address, " (node ", FormatUuid(each.node),
-                                  ") is not among those listed, and a part of a group is not the "
-                                  "group: list all of them, at their present addresses",
-                                  WayWithout(each)));
+      return InvalidArgument(
+          Text("a part of a group is not the group: list all of them, at their "
+               "present addresses",
+               WayWithout(each), "; ", each.address, " (node ", FormatUuid(each.node),
+               ") is not listed, and ", chain_));
     }
     return {};
   }
 
-  // --- ways out, for the end of a message
+  // --- ways out, which follow the cause
 
   bool Granted(std::span<const MissingReplica> missing, const FailureRules& rules,
                const ReplicaChange& change) const {
@@ -328,8 +329,9 @@ class ListCheck {
     for (const MissingReplica& each : missing_) {
       if (recorded_.Has(each.address)) continue;
       return InvalidArgument(Text(each.name,
-                                  " is not of this configuration, and cannot be taken in: ", chain_,
-                                  "; list those only (", each.why, ")"));
+                                  " is not of this configuration, and cannot be taken in: list "
+                                  "those only that are recorded; ",
+                                  chain_, " (", each.why, ")"));
     }
     for (size_t i = 0; i < members_.size(); ++i) {
       const auto is_this = [&](const Replica& replica) {
@@ -341,9 +343,10 @@ class ListCheck {
         continue;
       }
       if (found == all.end()) {
-        return InvalidArgument(Text(members_[i].name, " (node ", members_[i].hello.node_id,
-                                    ") is not of this configuration: ", chain_, "; list those only",
-                                    WayWith(members_[i])));
+        return InvalidArgument(
+            Text(members_[i].name, " (node ", members_[i].hello.node_id,
+                 ") is not of this configuration: list those only that are recorded",
+                 WayWith(members_[i]), "; ", chain_));
       }
       const auto index = static_cast<size_t>(found - all.begin());
       if (index >= recorded_.replicas.size() || Member(*found) == nullptr ||
@@ -405,7 +408,7 @@ class ListCheck {
       if (Member(each) != nullptr || Leaves(each)) continue;
       return Unavailable(
           Text("the group's replicas change only while all of them are there: ", each.address,
-               " (node ", FormatUuid(each.node), ") is not; ", chain_));
+               " (node ", FormatUuid(each.node), ") is not, start it; ", chain_));
     }
     return change;
   }

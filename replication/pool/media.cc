@@ -47,11 +47,10 @@ class FileWriter : public MediaWriter {
 
  private:
   Status FailedLocked() const HL_REQUIRES(mutex_) {
-    return Unavailable(
-        FromErrno(error_, "the disk failed to write pool " + pool_).message() +
-        ". When it is in order, start the process that serves the pool again, or open the database "
-        "again: that reads what the disk holds, and takes the rest from the group. Nothing shows "
-        "which bytes were lost, so none count as durable any more");
+    return Unavailable(FromErrno(error_, "the disk failed to write pool " + pool_).message() +
+                       ". When it is in order, start the process that serves the pool, or open the "
+                       "database, again: that reads what the disk holds, and takes the rest from "
+                       "the group");
   }
 
   const bool emulated_;

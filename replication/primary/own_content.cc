@@ -263,14 +263,9 @@ Result<bool> OwnStandsIn(std::span<const std::byte> own, const std::string& pool
   }
   return Corruption(
       Text("the replicas went back to older copies of their pools: start them on the pools that "
-           "they had. Only if those are lost for good: keep copies of the database directory and "
-           "of ",
-           pool,
-           ", which may be all that is left of what was acknowledged since, and move the pool "
-           "away; the next opening then goes on with what the replicas hold. Nothing was changed: ",
-           pool, " states that everything up to record ", held.acked_seq,
-           " was acknowledged, and the best of their logs, that of ", best.name, ", ends at ",
-           best.last_seq, "; the pool cannot take their place, because ", why));
+           "they had; if those are lost for good, keep copies of the database directory and of ",
+           pool, ", then move it away. It has ", held.acked_seq, " as acknowledged, the log of ",
+           best.name, " ends at ", best.last_seq, "; it cannot stand in: ", why));
 }
 
 Result<bool> OwnReplaces(std::span<const std::byte> own, const std::string& pool,

@@ -124,10 +124,10 @@ TEST_F(OwnContentTest, AGroupThatWentOnIsNotOverwritten) {
   best_.Append(3);
   EXPECT_THAT(StandsIn().status(),
               StatusIs(Code::kCorruption,
-                       AllOf(HasSubstr("/pool states that everything up to record 8 was"),
-                             HasSubstr("that of replica r1, ends at 4"),
+                       AllOf(HasSubstr("It has 8 as acknowledged"),
+                             HasSubstr("the log of replica r1 ends at 4"),
                              testing::StartsWith("the replicas went back to older copies of their "
-                                                 "pools: start them on the pools that they had."),
+                                                 "pools: start them on the pools that they had;"),
                              HasSubstr("another primary may have written"))));
 }
 

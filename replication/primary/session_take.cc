@@ -170,11 +170,13 @@ Status Session::CheckReaches(std::span<const std::byte> image) const {
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
   HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(image, info));
   if (log.tail.seq >= known_acked_.seq) return {};
-  return Corruption(Text("record ", known_acked_.seq, " was acknowledged, as ", known_acked_.says,
-                         " said before it failed, but the best log of the others ends at ",
-                         log.tail.seq,
-                         ": they went back to older copies of their pools; open again "
-                         "when it runs, or when they are on the pools that they had"));
+  return Corruption(Text("open again when ", known_acked_.says,
+                         " runs, or when the others are on the pools that they had: they went back "
+                         "to older copies; record ",
+                         known_acked_.seq,
+                         " was acknowledged, as it said before it failed, and "
+                         "the best log of the others ends at ",
+                         log.tail.seq));
 }
 
 // Neither a log nor the own pool will do. Perhaps only a joiner proves what they lack: then one of

@@ -78,8 +78,8 @@ Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_
   if (!options.keys.empty()) return control::Trust::Load(options.keys, log);
   if (!options.insecure) {
     return InvalidArgument(
-        "no keys: a replica needs them to tell its primaries from strangers. Give --keys DIR, made "
-        "by hyperloopctl keys init --dir DIR --name HOST; or, if every user of this machine may "
+        "no keys: give --keys DIR, made by hyperloopctl keys init --dir DIR --name HOST, by which "
+        "a replica tells its primaries from strangers; or, if every user of this machine may "
         "take, read and destroy the group, --insecure");
   }
   log->Write(LogLevel::kWarn,
@@ -114,11 +114,11 @@ Result<std::unique_ptr<Node>> MakeNode(const ReplicaOptions& options, Node::Iden
   Result<std::unique_ptr<Node>> node =
       Node::Create(std::move(identity), pool.region(), store, service, log);
   if (node.status().code() == Code::kCorruption) {
-    return Corruption(Text("pool ", options.pool, " is damaged: ", node.status().message(),
-                           "; if databases open with on_replica_failure=continue, set the file "
-                           "aside: the replica then starts on a fresh pool, which the next open "
-                           "fills from the other replicas; else put a copy of the file back, and "
-                           "what it lacks comes from them at the next open"));
+    return Corruption(Text("pool ", options.pool,
+                           " is damaged: set the file aside if databases open with "
+                           "on_replica_failure=continue (the next open fills a fresh pool from the "
+                           "other replicas), else put a copy of the file back; ",
+                           node.status().message()));
   }
   if (node.ok() && !NodePageIsWhole(pool.node_page())) {
     log->Write(LogLevel::kWarn,

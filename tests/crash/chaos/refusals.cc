@@ -12,6 +12,9 @@ struct Refusal {
   std::string_view way_out;  // what it says can be done
 };
 
+// Whoever reads a refusal finds the way out so many characters behind what is wrong, at most.
+constexpr size_t kNear = 250;
+
 constexpr auto kKnown = std::to_array<Refusal>({
     // who may take the group
     {"is held by a living primary", "takeover=true"},
@@ -54,8 +57,8 @@ static_assert(std::ranges::none_of(kKnown, [](const Refusal& known) {
 
 bool NamesAWayOut(const std::string& text) {
   return std::any_of(kKnown.begin(), kKnown.end(), [&](const Refusal& known) {
-    return text.find(known.reason) != std::string::npos &&
-           text.find(known.way_out) != std::string::npos;
+    const size_t reason = text.find(known.reason), way_out = text.find(known.way_out);
+    return reason != std::string::npos && way_out != std::string::npos && way_out <= reason + kNear;
   });
 }
 

@@ -5,7 +5,7 @@
 
 namespace hyperloop::chaos {
 
-// Whether `text` has a known refusal together with its way out.
+// Whether `text` has a known refusal together with its way out, which is not far behind it.
 bool NamesAWayOut(const std::string& text);
 
 }  // namespace hyperloop::chaos
