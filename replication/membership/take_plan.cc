@@ -112,8 +112,7 @@ constexpr char kForce[] =
 constexpr char kNewGroup[] =
     "; if the others are lost for good: the last primary's directory, where it is whole, holds all "
     "that was acknowledged; hyperloopctl export writes what one that is left holds, and says "
-    "whether "
-    "it may lack something; hyperloopctl adopt takes either into a new group";
+    "whether it may lack something; hyperloopctl adopt takes either into a new group";
 
 // Checks what is listed against the newest configuration that a member has recorded. A refusal
 // names only ways out that would be granted, which a second check finds out: that one has not

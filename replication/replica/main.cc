@@ -95,10 +95,9 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
 void OnBusError(int) {
   constexpr std::string_view kWhy =
       "hyperloop-replica: the pool cannot be read (SIGBUS): look for a failing disk in the "
-      "kernel's "
-      "log (dmesg), or a truncated file; if it is so after a restart, too, set the pool aside, "
-      "start "
-      "the replica with a fresh one, and open the database with on_replica_failure=continue\n";
+      "kernel's log (dmesg), or a truncated file; if it is so after a restart, too, set the pool "
+      "aside, start the replica with a fresh one, and open the database with "
+      "on_replica_failure=continue\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kWhy.data(), kWhy.size());
   signal(SIGBUS, SIG_DFL);
 }
