@@ -14,7 +14,7 @@
 namespace hyperloop::simulation {
 namespace {
 
-void Print(const Report& report) {
+void Print(const Report& report, bool dead_machine) {
   const Outcome& outcome = report.outcome;
   if (report.wrong().empty()) {
     std::printf("seed %" PRIu64 ": sound; %" PRIu64 " writes acknowledged, %" PRIu64
@@ -23,8 +23,9 @@ void Print(const Report& report) {
                 static_cast<double>(outcome.nanoseconds) / 1e9, outcome.trace);
   } else {
     std::printf("seed %" PRIu64
-                ": %s\n  to see it again: hyperloop-simulate --verbose --seeds %" PRIu64 "\n",
-                report.seed, report.wrong().c_str(), report.seed);
+                ": %s\n  to see it again: hyperloop-simulate --verbose%s --seeds %" PRIu64 "\n",
+                report.seed, report.wrong().c_str(), dead_machine ? " --dead-machine" : "",
+                report.seed);
   }
   std::fflush(stdout);
 }
@@ -32,7 +33,7 @@ void Print(const Report& report) {
 int Main(int argc, char** argv) {
   std::string text = "1-100";
   RunnerOptions options;
-  bool find = false;
+  bool find = false, dead_machine = false;
   CLI::App app{
       "Runs replicated groups, each in a process of its own, under a clock and a schedule that "
       "follow from a seed. Replicas and primaries end, lose power, and are out of reach; links are "
@@ -56,6 +57,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--find", find, "stop at the first run that is not sound");
   app.add_flag("--verbose", options.verbose, "print what happens in each run");
+  app.add_flag("--dead-machine", dead_machine,
+               "in each run, the machine of one of three replicas is gone, and the seconds are how "
+               "long writes stopped: at most 3");
   app.set_version_flag("--version", "hyperloop-simulate " HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);
@@ -67,9 +71,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "hyperloop-simulate: --seeds: %s\n", seeds.status().message().c_str());
     return 2;
   }
+  if (dead_machine) options.run = RunDeadMachine;
   uint64_t runs = 0, failed = 0, acknowledged = 0, faults = 0, first_failed = UINT64_MAX;
   RunSeeds(*seeds, options, [&](const Report& report) {
-    Print(report);
+    Print(report, dead_machine);
     if (!report.wrong().empty()) {
       ++failed;
       first_failed = std::min(first_failed, report.seed);

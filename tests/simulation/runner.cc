@@ -121,8 +121,8 @@ void LimitRun(pid_t parent, const RunnerOptions& options) {
   // that no other one has used, by a thread of its own.
   Outcome outcome;
   std::thread([&] {
-    outcome =
-        Run(child.seed, child.folder, options.verbose ? std::make_shared<PrintingLog>() : nullptr);
+    outcome = options.run(child.seed, child.folder,
+                          options.verbose ? std::make_shared<PrintingLog>() : nullptr);
   }).join();
   Message message{outcome.acknowledged, outcome.faults, outcome.trace, outcome.nanoseconds, {}};
   outcome.wrong.copy(message.wrong, kMostText - 1);

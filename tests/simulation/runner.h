@@ -19,6 +19,7 @@ struct RunnerOptions {
   unsigned patience = 60;  // seconds of a processor that a run may take
   bool twice = false;      // run each seed again, and compare the traces
   bool verbose = false;    // log to stderr
+  decltype(Run)* run = Run;
 };
 
 struct Report {

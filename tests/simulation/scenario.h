@@ -19,5 +19,7 @@ struct Outcome {
 
 // `folder` is empty and gets the pools. At most once in a process.
 Outcome Run(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log);
+// Another run: the machine of a replica is gone. Its nanoseconds are how long writes stopped.
+Outcome RunDeadMachine(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log);
 
 }  // namespace hyperloop::simulation

@@ -98,14 +98,15 @@ void MoveFiles(const std::string& directory) {
 }  // namespace
 
 World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log)
-    : World(std::move(folder), random, std::move(log), kCounts[random() % kCounts.size()]) {}
+    : World(std::move(folder), random, std::move(log), kCounts[random() % kCounts.size()], false) {}
 
-World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count)
+World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count,
+             bool apart)
     : folder_(std::move(folder)),
       random_(random),
       log_(std::move(log)),
       hosts_(Hosts(count + kSpares)),
-      fabric_{hosts_, random() % 2 == 0, EngineOptionsBy(random), random()},
+      fabric_{hosts_, random() % 2 == 0 || apart, EngineOptionsBy(random), random()},
       on_disks_(random() % 2 == 0),
       keyed_(random() % 2 == 0),
       writes_metrics_(random() % 2 == 0),

@@ -61,6 +61,9 @@ class World {
  public:
   // `folder` is empty, and gets the pools. `log` may be null.
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log);
+  // So many replicas, each on a machine of its own.
+  World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count)
+      : World(std::move(folder), random, std::move(log), count, true) {}
   ~World();
 
   int count() const { return static_cast<int>(replicas_.size()); }  // of replicas
@@ -182,7 +185,8 @@ class World {
     Loss loss;
   };
 
-  World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count);
+  World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count,
+        bool apart);
   // The options of a store on this host.
   StoreOptions OptionsOf(const std::string& host, const Opening& opening) const;
   void MakeKeys();
