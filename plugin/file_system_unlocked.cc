@@ -1,7 +1,7 @@
-// What is read of a replicated directory without locking it, as DB::ListColumnFamilies reads CURRENT
-// and MANIFEST, and DB::OpenForReadOnly the logs as well. After a kill or a power failure they may
-// lack what the group holds. An opening that follows would find another MANIFEST than the one whose
-// families it was given, and a reader would find older values than the group's.
+// What is read of a replicated directory without locking it, as DB::ListColumnFamilies reads
+// CURRENT and MANIFEST, and DB::OpenForReadOnly the logs as well. After a kill or a power failure
+// they may lack what the group holds. An opening that follows would find another MANIFEST than the
+// one whose families it was given, and a reader would find older values than the group's.
 #include <algorithm>
 #include <cstring>
 
@@ -224,7 +224,7 @@ IOStatus HyperloopFileSystem::GetChildren(const std::string& path, const IOOptio
   IOStatus listed = target()->GetChildren(path, options, names, dbg);
   const std::string directory = ParentOf(path + "/CURRENT");
   if (!listed.ok() || !IsUnclean(directory)) return listed;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto kept = names_of_group_.find(directory);
   if (kept == names_of_group_.end() || !kept->second.names->ok()) return listed;
   for (const auto& [log, same] : (*kept->second.names)->logs) {

@@ -51,9 +51,9 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 //
 // The first failure is latched: every later write fails with it. A failed Append truncates the
 // local file to its former size. A failed Sync gives up the last append, unless another Sync has
-// confirmed it, or RocksDB has gone on with another log. What the group may hold of the bytes that were given up is truncated before
-// anything else is written. A later Sync fails too if these bytes include some for which an Append
-// has returned OK.
+// confirmed it, or RocksDB has gone on with another log. What the group may hold of the bytes that
+// were given up is truncated before anything else is written. A later Sync fails too if these
+// bytes include some for which an Append has returned OK.
 //
 // Append and Flush are called by one thread at a time, as RocksDB does. Sync may run at the same
 // time.

@@ -137,8 +137,8 @@ Status CompareHistories(const std::vector<Member>& members) {
           "start the members on the pools that they had; if these are lost, hyperloopctl export "
           "writes both histories before you give one up: ",
           members[j].name, " and ", members[i].name,
-          " have two histories of the group, each with acknowledged records that the other "
-          "lacks (their logs end at sequence ",
+          " have two histories of the group, each with records that the other lacks (their logs end "
+          "at sequence ",
           members[j].status.last_seq, " and ", members[i].status.last_seq, ", of epochs ",
           members[j].status.last_epoch, " and ", members[i].status.last_epoch, ")"));
     }

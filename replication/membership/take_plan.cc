@@ -189,8 +189,7 @@ class ListCheck {
         Text("start all replicas on the pools that they had (hyperloopctl export --partial writes "
              "what each of them holds): ",
              one.name, " and ", other.name, " have installed epoch ", one.hello.installed_epoch,
-             " for different primaries, so replicas went back to older copies of their pools, and "
-             "what was acknowledged by the one may be missing at the other"));
+             " for different primaries, and what one acknowledged may be missing at the other"));
   }
 
   const MemberLook* Member(const Replica& replica) const {
