@@ -59,7 +59,7 @@ std::atomic<int> g_signal{0};  // that interrupted it
 
 struct Arguments {
   std::vector<std::string> workloads;
-  std::vector<double> rates;
+  std::vector<double> rates{};
   std::string phase;
   std::string directory;
   std::string uri;

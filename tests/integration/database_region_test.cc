@@ -39,7 +39,7 @@ class DatabaseRegionTest : public WholeDatabaseTest {
       ASSERT_TRUE(value == BigValue(i)) << i;
     }
   }
-  static void WriteWithoutDeletions(TestDatabase* database) {
+  void WriteWithoutDeletions(TestDatabase* database) {
     database->options.disable_auto_compactions = true;
     ASSERT_OK(database->Open());
     ASSERT_OK(database->db()->DisableFileDeletions());
