@@ -7,6 +7,7 @@
 #include <rocksdb/merge_operator.h>
 #include <rocksdb/options.h>
 #include <rocksdb/utilities/options_util.h>
+#include <sys/resource.h>
 
 #include <cstdarg>
 #include <memory>
@@ -39,7 +40,17 @@ Status Translate(const rocksdb::Status& status, const std::string& directory) {
   const std::string text = directory + ": " + status.ToString();
   if (status.IsInvalidArgument() && text.find("omparator") != std::string::npos)
     return NotSupported(text + "; open it with the program of the service, which has that");
+  // A file that cannot be opened or read, as by another user, may be sound.
+  if (status.IsIOError() && !status.IsPathNotFound()) return Unavailable(text);
   return Corruption(text);
+}
+
+// All tables are open at once, so that one that goes meanwhile can still be read.
+void AllowManyFiles() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 // Paths and objects of the primary's program are left out.
@@ -105,6 +116,7 @@ rocksdb::Status ReadAll(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, De
 Result<DeepReport> CheckDeeply(const std::string& directory) {
   if (!rocksdb::Env::Default()->FileExists(directory + "/CURRENT").ok())
     return NotFound(directory + " holds no database: it has no CURRENT");
+  AllowManyFiles();
   rocksdb::DBOptions options;
   Families families;
   HL_RETURN_IF_ERROR(Translate(LoadOptions(directory, &options, &families), directory));

@@ -125,8 +125,7 @@ void Warn(const Survivors& survivors) {
       "- If they are not lost but out of reach, and a primary still serves there, there will be "
       "two databases, which never become one. End that primary first.\n"
       "- A replica that comes back is refused. Then set its pool aside and keep it, because it may "
-      "be "
-      "the last copy of what those acknowledged; with a fresh one it may join (hyperloopctl "
+      "be the last copy of what those acknowledged; with a fresh one it may join (hyperloopctl "
       "add).\n",
       Listed(survivors.left).c_str(), Listed(survivors.lost).c_str(),
       static_cast<unsigned long long>(survivors.epoch), survivors.owner.c_str(),
@@ -297,8 +296,7 @@ class Carrier {
 constexpr char kUsage[] =
     "usage: hyperloop-directory adopt|promote|switchover|doctor|verify-deep --db=DIR [--uri=URI]\n"
     "         [--replica-files=DIR] [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
-    "(see hyperloopctl adopt --help, promote --help, switchover --help, doctor --help,\n"
-    "verify --help)\n";
+    "(see hyperloopctl adopt, promote, switchover, doctor and verify, each with --help)\n";
 
 int Main(const std::vector<std::string>& arguments) {
   const std::string first = arguments.size() == 1 ? arguments[0] : "";

@@ -177,7 +177,7 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
   Crash();
   const std::string newer = directory_;
   group_ = older;
-  ExpectRefused(AllOf(HasSubstr("holds what was acknowledged and its group has lost: its 0"),
+  ExpectRefused(AllOf(HasSubstr("holds what was acknowledged and its group has lost. Two ways"),
                       HasSubstr(".log is newer than every file that the group knows of"),
                       HasSubstr("move " + Path("HYPERLOOP"))));
   EXPECT_THAT(fs_->Examine(directory_), StatusIs(hyperloop::Code::kInvalidArgument));
@@ -210,7 +210,7 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsNotHiddenByAnotherFilesNumber) {
   Put("later", "1");
   Crash();
   group_ = older;
-  ExpectRefused(HasSubstr("holds what was acknowledged and its group has lost: its 0"));
+  ExpectRefused(HasSubstr("holds what was acknowledged and its group has lost. Two ways"));
 }
 
 // An opening may be cut short anywhere. The files which show that the tables are the directory's
@@ -364,9 +364,8 @@ TEST_F(JudgeTest, PlainCompactionIsRefusedAndNamesTheTablesThatItTook) {
   stdfs::copy(Path(table), root_ + "/backup.sst");
   Plainly(directory_, Compact);
   ASSERT_FALSE(stdfs::exists(Path(table)));
-  ExpectRefused(AllOf(
-      HasSubstr("was changed without its group"),
-      HasSubstr("first put back the files that it needs and that are gone, 1 (" + table + ")")));
+  ExpectRefused(AllOf(HasSubstr("was changed without its group"),
+                      HasSubstr("no replica within reach has, 1 (" + table + ")")));
   stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
   ExpectRefused(AllOf(HasSubstr("lacks files that MANIFEST-"),
                       ContainsRegex(" needs[.] Two ways out: .*" + table)));
@@ -381,7 +380,7 @@ TEST_F(JudgeTest, MissingTableIsRefusedUntilItIsBack) {
   const std::string table = LocalNames(".sst").at(0);
   stdfs::rename(Path(table), root_ + "/" + table);
   ExpectRefused(AllOf(HasSubstr("lacks files that MANIFEST-"), HasSubstr("1 (" + table + ")"),
-                      HasSubstr("put these files into the directory"),
+                      HasSubstr("put them into the directory"),
                       HasSubstr("move " + Path("HYPERLOOP"))));
   WriteLocal(Path(table), "another file");
   ExpectRefused(HasSubstr("here 12 B"));
@@ -393,7 +392,7 @@ TEST_F(JudgeTest, MissingTableIsRefusedUntilItIsBack) {
 TEST_F(JudgeTest, WithoutTheMissingTableRepairOpensWhatIsLeft) {
   Make();
   stdfs::remove(Path(LocalNames(".sst").at(0)));
-  ExpectRefused(HasSubstr("ldb repair, without the plugin, opens what is left"));
+  ExpectRefused(HasSubstr("ldb repair opens what is left"));
   stdfs::remove(Path("HYPERLOOP"));
   ASSERT_OK(rocksdb::RepairDB(directory_, Options()));
   Plainly(directory_, [](DB& db) {

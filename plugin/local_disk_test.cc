@@ -260,6 +260,11 @@ TEST_F(UncleanTest, AReaderGetsTheLogsOfTheGroup) {
       {"longer",
        [](const std::string& path, std::string bytes) { WriteLocal(path, bytes + bytes); }},
       {"gone", [](const std::string& path, std::string) { std::filesystem::remove(path); }},
+      {"unreadable",
+       [](const std::string& path, std::string) {
+         std::filesystem::remove(path);
+         std::filesystem::create_symlink(path, path);
+       }},
   };
   for (const auto& [how, damage] : damages) {
     SCOPED_TRACE(how);
@@ -272,7 +277,10 @@ TEST_F(UncleanTest, AReaderGetsTheLogsOfTheGroup) {
       EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
       EXPECT_FALSE(group_->held());
     }
-    for (const std::string& log : logs) WriteLocal(Path(log), whole[log]);
+    for (const std::string& log : logs) {
+      std::filesystem::remove(Path(log));
+      WriteLocal(Path(log), whole[log]);
+    }
   }
 }
 

@@ -215,6 +215,15 @@ TEST_F(ReaderTest, ReadsOneHistoryAlone) {
   EXPECT_EQ(Get(other->view()->db(), "key"), "2");
 }
 
+// Its MANIFEST has the same name and size.
+TEST_F(ReaderTest, NorByAHandleThatItKept) {
+  Put("key", "1");
+  const std::unique_ptr<Reader> reader = Open();
+  for (int i = 0; i < 2; ++i) ASSERT_OK(reader->CatchUp());  // there is a spare one now
+  Mark("group g-1\nbranch 17 owner\nrecord 7\n");
+  EXPECT_TRUE(reader->CatchUp().IsAborted());
+}
+
 TEST_F(ReaderTest, ADirectoryThatNobodyFollowsIntoIsRefused) {
   Put("key", "1");
   std::filesystem::remove(base_ + "/db/hyperloop-follower");

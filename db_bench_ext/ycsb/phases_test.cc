@@ -30,6 +30,7 @@ class PhasesTest : public testing::Test {
     return {.workload = *FindWorkload("c"), .records = kRecords, .operations = 50, .rate = rate};
   }
   rocksdb::Status Run(const PhaseOptions& options, const Progress& progress = Ignore) {
+    report_ = {};
     return RunPhase(*db_, options, inserts_, interrupted_, progress, &report_);
   }
   const bench::LatencyHistogram& reads() const {

@@ -279,17 +279,19 @@ Status Signal(const ProcessId& id, int signal) {
                    "signal " + std::to_string(signal) + " to process " + std::to_string(id.pid));
 }
 
-bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say) {
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say,
+              std::chrono::hours most) {
   const UniqueFd fd = OpenExactly(id);
   if (!fd) return true;
   pollfd entry{fd.get(), POLLIN, 0};
   Watch watch(id, patience);
+  const auto end = std::chrono::steady_clock::now() + most;
   for (;;) {
     const int ready = ::poll(&entry, 1, watch.pause_ms());
     if (ready > 0) break;
     if (ready < 0 && errno != EINTR) return StateOf(id) == ProcessState::kDead;
-    if (!watch.GoOn(0)) return false;
-    watch.Say(say, "ends");
+    if (!watch.GoOn(0) || std::chrono::steady_clock::now() >= end) return false;
+    watch.Say(say, "ends (kill -KILL " + std::to_string(id.pid) + " ends it at once)");
   }
   ::waitpid(id.pid, nullptr, WNOHANG);  // where it is a child of ours; harmless elsewhere
   return true;
@@ -299,7 +301,7 @@ Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience,
                        const SayWaiting& say) {
   HL_RETURN_IF_ERROR(Signal(id, SIGTERM));
   HL_RETURN_IF_ERROR(Signal(id, SIGCONT));  // a stopped process takes no SIGTERM
-  if (WaitGone(id, patience, say)) return false;
+  if (WaitGone(id, patience, say, std::chrono::hours(1))) return false;
   HL_RETURN_IF_ERROR(Signal(id, SIGKILL));
   constexpr std::chrono::minutes kPatience{2};  // the kernel works for it, or its disk does
   if (WaitGone(id, kPatience, say)) return true;

@@ -40,9 +40,12 @@ Status Signal(const ProcessId& id, int signal);
 // All three wait for a process that works, or waits for its disk or for a processor, or was
 // stopped by somebody, however long that takes. `patience` is for how long it may do nothing.
 
-// Waits until the process is gone. False: it still exists, and has done nothing for `patience`.
-bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say = {});
-// SIGTERM and SIGCONT, then, unless WaitGone, SIGKILL. True: SIGKILL was needed.
+// Waits until the process is gone. False: it still exists, and has done nothing for `patience`, or
+// `most` is over.
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience, const SayWaiting& say = {},
+              std::chrono::hours most = std::chrono::hours(87600));
+// SIGTERM and SIGCONT, then, unless WaitGone, SIGKILL; an hour is the most that one gets which
+// works. True: SIGKILL was needed.
 Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience,
                        const SayWaiting& say = {});
 

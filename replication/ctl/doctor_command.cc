@@ -81,9 +81,8 @@ Finding Priority() {
     return {Verdict::kGood, "the RNIC daemon may raise its priority"};
   }
   return {Verdict::kNote,
-          "no permission to raise priorities: the RNIC daemon runs at normal priority and latency "
-          "tails "
-          "are longer under load"};
+          "no permission to raise priorities: the RNIC daemon runs at normal priority, and latency "
+          "tails are longer under load"};
 }
 
 Finding Programs() {

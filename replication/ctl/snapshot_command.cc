@@ -1,5 +1,6 @@
 // hyperloopctl snapshot
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -32,11 +33,16 @@ Status Judge(const SnapshotOptions& options) {
 }
 
 // Why a snapshot is not finished yet.
-std::string WhyNot(const ReplicaFollower& follower, const Status& looked) {
+std::string WhyNot(const ReplicaFollower& follower, const Status& looked,
+                   ReplicaFollower::Time began) {
   if (!looked.ok()) return looked.message();
   if (follower.missing().has_value())
     return Text("the replica does not hold ", *follower.missing(), " yet");
+  if (follower.behind())
+    return "the replica holds less than was built before; remove that, or name another replica";
   if (!follower.whole_as_of().has_value()) return "a primary is taking the group, or none has";
+  if (*follower.whole_as_of() < began)
+    return "what is shown is still behind the replica; give it more --wait";
   return "nobody vouches for the replica: fewer than a majority of the group's replicas can be "
          "asked, or the group goes on without this one; name another one";
 }
@@ -52,12 +58,14 @@ Status Build(const SnapshotOptions& options, ReplicaFollower* follower) {
     if (code == Code::kNoSpace || code == Code::kInvalidArgument || code == Code::kAlreadyExists ||
         code == Code::kPermissionDenied || code == Code::kBusy)
       return progress.status();
-    if (now - began >= std::chrono::seconds(options.wait)) {
-      return Unavailable(Text(
-          "there is no snapshot after ", options.wait, " s: ", WhyNot(*follower, progress.status()),
-          ". What was built stays in ", BuildingPlace(options.to), " for the next call"));
+    const auto left = began + std::chrono::seconds(options.wait) - now;
+    if (left <= left.zero()) {
+      return Unavailable(Text("there is no snapshot after ", options.wait,
+                              " s: ", WhyNot(*follower, progress.status(), began),
+                              ". What was built stays in ", BuildingPlace(options.to),
+                              " for the next call"));
     }
-    std::this_thread::sleep_for(follower->pause());
+    std::this_thread::sleep_for(std::min<ReplicaFollower::Time::duration>(follower->pause(), left));
   }
 }
 
@@ -95,6 +103,7 @@ void AddSnapshot(CLI::App& app, Action* chosen) {
   AddFollowedReplica(snapshot, &options->replica);
   snapshot->add_option("--to", options->to, "the checkpoint: it must not exist yet")
       ->required()
+      ->check(CLI::Validator([](const std::string& to) { return to.empty() ? "no name" : ""; }, ""))
       ->type_name("DIR");
   snapshot
       ->add_option("--wait", options->wait,

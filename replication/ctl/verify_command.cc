@@ -137,7 +137,8 @@ Status CompareHistories(const std::vector<Member>& members) {
           "start the members on the pools that they had; if these are lost, hyperloopctl export "
           "writes both histories before you give one up: ",
           members[j].name, " and ", members[i].name,
-          " have two histories of the group, each with records that the other lacks (their logs end "
+          " have two histories of the group, each with records that the other lacks (their logs "
+          "end "
           "at sequence ",
           members[j].status.last_seq, " and ", members[i].status.last_seq, ", of epochs ",
           members[j].status.last_epoch, " and ", members[i].status.last_epoch, ")"));
@@ -234,8 +235,7 @@ Status Repair(const Nodes& nodes, std::vector<Member> members) {
   if (!known.has_value()) {
     return Corruption(
         "no member says which database the group holds, so that nothing can be repaired: each has "
-        "a "
-        "damaged log or table, or holds none");
+        "a damaged log or table, or holds none");
   }
   StoreOptions options;
   HL_RETURN_IF_ERROR(ParseStoreUri(nodes.uri(), &options));
@@ -322,6 +322,7 @@ Status Verify(const Where& where, bool repair, bool with_files, std::string* rep
   HL_ASSIGN_OR_RETURN(std::vector<Member> members, CheckAll(nodes, &left_out));
   Status status = Compare(members);
   if (!status.ok() && repair) {
+    HL_RETURN_IF_ERROR(CompareHistories(members));  // somebody has to choose one first
     std::fprintf(stderr, "hyperloopctl: before: %s\n", status.message().c_str());
     HL_RETURN_IF_ERROR(Repair(nodes, std::move(members)));
     left_out.clear();
@@ -355,7 +356,8 @@ void AddVerify(CLI::App& app, Action* chosen) {
       ->add_option("--deep", *deep,
                    "instead of a group: a snapshot, or another directory with a database, which "
                    "RocksDB opens read-only and reads through, every key and every checksum")
-      ->type_name("DATABASE");
+      ->check(CLI::Validator([](const std::string& to) { return to.empty() ? "no name" : ""; }, ""))
+      ->type_name("DIR");
   verify->add_flag("--repair", *repair,
                    "mend damage from members that are sound there, and make all members equal; all "
                    "replicas must run, and no primary");
@@ -367,8 +369,7 @@ void AddVerify(CLI::App& app, Action* chosen) {
     if (!deep->empty() && (*repair || *files))
       throw CLI::ValidationError("--deep", "excludes --repair and --files, which are of a group");
     *chosen = [=] {
-      if (!deep->empty())
-        return Fail(BecomeDirectoryProgram(DirectoryCall::Deep{}, *deep, *where));
+      if (!deep->empty()) return Fail(BecomeDirectoryProgram(DirectoryCall::Deep{}, *deep, *where));
       std::string report;
       const Status status = Verify(*where, *repair, *files, &report);
       if (!status.ok()) return Fail(status);

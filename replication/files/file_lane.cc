@@ -285,8 +285,8 @@ bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t c
 Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
   const RegionGeometry& g = info_.geometry;
   return NoSpace(
-      "data area full: flush memtables (smaller write_buffer_size or max_total_wal_size), end "
-      "prepared transactions, or give it a larger region_size (hyperloopctl resize); \"" +
+      "data area full: flush memtables (smaller write_buffer_size, max_total_wal_size or "
+      "max_manifest_file_size), end prepared transactions, or hyperloopctl resize the region; \"" +
       std::string(name) + "\" needs " + std::to_string(count) + " more of " +
       std::to_string(g.extent_count) + " extents of " + std::to_string(g.extent_size) + " B, " +
       std::to_string(used_extents_) + " are in use and " + std::to_string(g.reserved_extents) +

@@ -153,7 +153,6 @@ Status Give(const FileStore& store, const WholeFile& file, const std::string& pa
                  : Status();
 }
 
-// A symbolic link to a directory is none.
 // What an IDENTITY says; empty if there is none, or what is there can be none, as after a power
 // failure.
 std::string ReadIdentity(const std::string& path) {
@@ -164,6 +163,7 @@ std::string ReadIdentity(const std::string& path) {
   return said.find('\0') == std::string_view::npos ? std::string(said) : std::string();
 }
 
+// A symbolic link to a directory is none.
 Status Make(const std::string& directory) {
   if (::mkdir(directory.c_str(), 0700) == 0) return {};
   if (errno != EEXIST) return FromErrno(errno, "create directory " + directory);

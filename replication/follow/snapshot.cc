@@ -1,6 +1,7 @@
 #include "follow/snapshot.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "files/export.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
@@ -73,6 +75,22 @@ Status CheckRoom(const std::string& to, const NodeStatus& replica, const std::st
                               "hard links, which take none"));
 }
 
+// Whether the replica's directory of files is there and this user's, if the database has such files.
+Status CheckFiles(const NodeStatus& replica, const std::string& files) {
+  const bool needed = std::ranges::any_of(replica.files, [](const FileInfo& file) {
+    return file.lane == Lane::kBulk && HoldsData(file.name);
+  });
+  if (files.empty()) {
+    if (!needed) return {};
+    return InvalidArgument(
+        "give --files DIR, the directory of whole files of the replica on this machine "
+        "(POOL.files, unless hyperloop-replica has --files): it is not known");
+  }
+  const Status found = CheckDirectory(files, DirectoryRule::kOwn).status();
+  if (found.code() == Code::kNotFound && !needed) return {};
+  return found.WithContext("--files");
+}
+
 Status SyncFile(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return FromErrno(errno, "open " + path);
@@ -115,13 +133,22 @@ Status JudgeSnapshot(const std::string& to, const NodeStatus& replica, const std
   const bool empty = std::ranges::none_of(
       replica.files, [](const FileInfo& file) { return file.name == "CURRENT"; });
   if (empty) return NotFound("the group holds no database");
+  HL_RETURN_IF_ERROR(CheckFiles(replica, files));
+  // A link in its place would have another directory changed.
+  const Status building = CheckDirectory(BuildingPlace(target), DirectoryRule::kOwn).status();
+  if (!building.ok() && building.code() != Code::kNotFound) return building;
   return CheckRoom(target, replica, files);
 }
 
 Status ResumeSnapshot(const std::string& to) {
   const std::string place = BuildingPlace(to);
-  const Status renamed = Rename(place + std::string(kFinished), place + std::string(kFollowed));
-  return renamed.code() == Code::kNotFound ? Status() : renamed;
+  const std::string finished = place + std::string(kFinished);
+  // A follower that builds there has locked the mark, which is the same file under both names.
+  const UniqueFd mark(::open(finished.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!mark) return errno == ENOENT ? Status() : FromErrno(errno, "open " + finished);
+  if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0)
+    return Busy("another call finishes " + place + "; wait for it, or name another directory");
+  return Rename(finished, place + std::string(kFollowed));
 }
 
 Result<SnapshotReport> FinishSnapshot(const std::string& to) {

@@ -1,12 +1,16 @@
 #include "follow/snapshot.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "hyperloop/core/unique_fd.h"
 #include "support/must.h"
 #include "support/status_matchers.h"
 
@@ -73,7 +77,8 @@ TEST_F(SnapshotTest, IsJudgedBeforeAnythingIsMade) {
   NodeStatus big_table = replica;
   big_table.files[1].size = uint64_t{1} << 62;
   EXPECT_OK(JudgeSnapshot(to, big_table, base)) << "it is linked";
-  EXPECT_EQ(JudgeSnapshot(to, big_table, "").code(), Code::kNoSpace) << "it is copied";
+  for (const std::string& files : {std::string(), base + "/none"})
+    EXPECT_THAT(JudgeSnapshot(to, replica, files).message(), HasSubstr("--files"));
   NodeStatus empty;
   EXPECT_EQ(JudgeSnapshot(to, empty, base).code(), Code::kNotFound);
   NodeStatus damaged = replica;
@@ -86,6 +91,24 @@ TEST_F(SnapshotTest, IsJudgedBeforeAnythingIsMade) {
   Write(to, "precious");
   EXPECT_EQ(JudgeSnapshot(to, replica, base).code(), Code::kAlreadyExists);
   EXPECT_EQ(std::distance(fs::directory_iterator(base), {}), 2) << "shared and to";
+}
+
+TEST_F(SnapshotTest, WaitsForNobodyWhoFinishesItNow) {
+  Build();
+  const std::string mark = to + ".partial/hyperloop-snapshot";
+  fs::rename(to + ".partial/hyperloop-follower", mark);
+  const UniqueFd held(::open(mark.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  EXPECT_EQ(ResumeSnapshot(to).code(), Code::kBusy);
+  EXPECT_TRUE(fs::exists(mark));
+}
+
+TEST_F(SnapshotTest, FollowsNoLinkOfAnother) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives links to others";
+  fs::create_directory(base + "/other");
+  fs::create_directory_symlink(base + "/other", BuildingPlace(to));
+  ASSERT_EQ(::lchown(BuildingPlace(to).c_str(), 65534, 65534), 0);
+  EXPECT_EQ(JudgeSnapshot(to, replica, base).code(), Code::kPermissionDenied);
 }
 
 TEST_F(SnapshotTest, TakesNoNameThatSomebodyTookMeanwhile) {

@@ -12,8 +12,9 @@ constexpr size_t kMaxReason = 340;  // a refusal up to its way out
 
 std::string FormatAbsences(const Absences& absences) {
   std::string text;
+  const size_t share = kMaxAbsences / std::max<size_t>(absences.size(), 1) - kBetween.size();
   for (const auto& [address, reason] : absences) {
-    std::string each = address + " " + reason.substr(0, kMaxReason);
+    std::string each = (address + " " + reason.substr(0, kMaxReason)).substr(0, share);
     std::replace(each.begin(), each.end(), '|', '/');
     text += (text.empty() ? "" : std::string(kBetween)) + each;
   }

@@ -168,8 +168,10 @@ Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& 
   if (block.magic != kHeadMagic || StructCrc(block, info.seed) != block.crc) {
     return Corruption("head block fails its checksum");
   }
+  constexpr uint64_t kGreatest = uint64_t{1} << 62;  // which no log reaches, so that nothing wraps
   if (block.generation == 0 || block.position % kRecordAlign != 0 || block.zero0 != 0 ||
-      block.undecided > block.seq || block.zero1 != 0) {
+      block.undecided > block.seq || block.zero1 != 0 || block.position > kGreatest ||
+      block.seq > kGreatest) {
     return Corruption("head block states an impossible place");
   }
   return Head{block.generation,

@@ -7,6 +7,7 @@
 
 #include "common/random_uuid.h"
 #include "gtest/gtest.h"
+#include "layout/absences.h"
 #include "layout/crc32c.h"
 #include "layout/record.h"
 #include "support/status_matchers.h"
@@ -271,6 +272,13 @@ TEST(Head, NewerValidCopyCounts) {
     const auto parsed = ParseHeadBlock(std::as_bytes(std::span(&open, 1)), info);
     EXPECT_EQ(parsed.ok() ? parsed->undecided : 0, undecided == 5 ? 5u : 0u);
   }
+  // Nor is a log so long that counting on would begin anew.
+  constexpr uint64_t kLong = uint64_t{1} << 63;
+  for (const LogCursor& cursor : {LogCursor{5, 1, kLong, 77}, LogCursor{kLong, 1, 640, 77}}) {
+    const HeadBlock wraps = MakeHeadBlock(info, {3, cursor});
+    EXPECT_THAT(ParseHeadBlock(std::as_bytes(std::span(&wraps, 1)), info),
+                StatusIs(Code::kCorruption));
+  }
   // A head of another group does not pass.
   auto foreign = Formatted();
   const auto foreign_info = ParseSuperblock(foreign, foreign.size()).value();
@@ -437,6 +445,16 @@ TEST(NodePage, TextsForPeopleLeaveEachOtherAndTheStateAlone) {
   EXPECT_EQ(ReadFileDamage(page), "");
   EXPECT_EQ(ReadOwnerName(page), "owner");
   EXPECT_EQ(ReadNodeState(page)->node, state.node);
+}
+
+TEST(Absences, EachIsNamedHoweverManyThereAre) {
+  Absences absences;
+  for (const char* address : {"10.0.0.1:7000", "10.0.0.2:7000", "10.0.0.3:7000", "10.0.0.4:7000"})
+    absences[address] = "since 2026-11-20T18:26:34Z: " + std::string(400, 'x');
+  const Absences read = ParseAbsences(FormatAbsences(absences));
+  ASSERT_EQ(read.size(), 4u);
+  EXPECT_GT(read.rbegin()->second.size(), 200u);
+  EXPECT_GT(ParseAbsences(FormatAbsences({*absences.begin()})).begin()->second.size(), 300u);
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ Result<DirectoryCall::What> ParseWhat(const std::string& verb, Named* named) {
     HL_ASSIGN_OR_RETURN(const std::chrono::seconds wait, ParseWait(named->Take(kWait)));
     return DirectoryCall::What(DirectoryCall::Switchover{named->Take(kReplicaFiles), wait});
   }
-  return InvalidArgument(Text("unknown verb ", verb, "; adopt, promote, switchover, doctor, verify-deep"));
+  return InvalidArgument(
+      Text("unknown verb ", verb, "; adopt, promote, switchover, doctor, verify-deep"));
 }
 
 void Add(std::string_view name, std::string_view value, std::vector<std::string>* arguments) {
@@ -99,7 +100,8 @@ void AddWhat(const DirectoryCall::Deep&, std::vector<std::string>*) {}
 }  // namespace
 
 const char* DirectoryCall::verb() const {
-  static constexpr const char* kVerbs[] = {"adopt", "promote", "switchover", "doctor", "verify-deep"};
+  static constexpr const char* kVerbs[] = {"adopt", "promote", "switchover", "doctor",
+                                           "verify-deep"};
   static_assert(std::size(kVerbs) == std::variant_size_v<What>);
   return kVerbs[what.index()];
 }

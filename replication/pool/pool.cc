@@ -12,9 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 #include <vector>
 

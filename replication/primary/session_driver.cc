@@ -176,8 +176,8 @@ class Session::TakingDriver {
       s_.failed_in_taking_.emplace(look.address, event.status.message());
       SayWithout(LogLevel::kError, {look.name, look.address, event.status.message()});
     }
-    // A taking that goes on says so when it happens.
-    if (s_.stands_in_for_.has_value() && !event.status.ok())
+    // A taking that goes on says so when it happens. Of a look the error is kAborted.
+    if (s_.stands_in_for_.has_value() && event.status.code() == Code::kAborted)
       s_.Say(LogLevel::kWarn,
              Text("the replicas went back to older copies of their pools, whose place is taken by "
                   "the primary's own pool ",

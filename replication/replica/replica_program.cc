@@ -134,6 +134,11 @@ void LogMedia(const Uuid& node, const MediaKind& media, Log* log) {
                                    MediaPromise(media)));
 }
 
+Status EndedEarly(Log* log) {
+  log->Write(LogLevel::kInfo, "asked to end while it waited at its start");
+  return {};
+}
+
 // Answers requests, and does the periodic work, until a signal has arrived at `stop`.
 Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaService& service,
                   const Node& node, IdleScrub& scrub, const std::function<void()>& sample,
@@ -158,7 +163,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
   HL_ASSIGN_OR_RETURN(const UniqueFd stop, SignalDescriptor());
-  const auto stopped = [&stop] { return Signalled(stop); };
+  bool ended = false;  // asked to end, which `stop` says once
+  const auto stopped = [&] { return ended = ended || Signalled(stop); };
   // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
   HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));
@@ -175,12 +181,16 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
-  HL_ASSIGN_OR_RETURN(pool, OpenOrCreate(options, stopped, log));
+  Result<std::unique_ptr<Pool>> opened = OpenOrCreate(options, stopped, log);
+  if (!opened.ok() && ended) return EndedEarly(log);
+  HL_ASSIGN_OR_RETURN(pool, std::move(opened));
   NodePageStore store(pool->node_page(), pool->media());
   DeviceChoice device = options.device;
   device.service_port = server->endpoint().port;
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
-  HL_RETURN_IF_ERROR(service.StartPatiently(stopped));
+  const Status started = service.StartPatiently(stopped);
+  if (!started.ok() && ended) return EndedEarly(log);
+  HL_RETURN_IF_ERROR(started);
   const MediaKind media = pool->media().kind();
   Node::Identity identity{ServiceHost(device, service.device()), std::string(MediaName(media)),
                           bulk->port()};

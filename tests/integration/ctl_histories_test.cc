@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,10 @@ class HistoriesTest : public testing::Test {
   static void Copy(const std::string& from, const std::string& to) {
     fs::copy_file(from, to, fs::copy_options::overwrite_existing);
   }
+  static std::string BytesOf(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
   // `down`: a replica that does not run meanwhile.
   void GoOn(const std::vector<std::string>& files, uint32_t down = kNone) {
     ASSERT_OK(group_.Restart());
@@ -98,6 +104,13 @@ TEST_F(HistoriesTest, NeitherOfTwoThatAreEquallyLongIsExportedForTheWhole) {
   EXPECT_EQ(verify.exit_status, 1) << verify.out;
   EXPECT_THAT(verify.err, AllOf(HasSubstr("replica0 and replica1 have two histories of the group"),
                                 Not(HasSubstr("no file has")), Not(HasSubstr("--repair"))));
+  // Nobody but the operator chooses one of them.
+  Keep("chosen");
+  const CtlRun repair = group_.Run({"verify", "--dir", group_.dir(), "--repair"});
+  EXPECT_EQ(repair.exit_status, 1) << repair.out;
+  EXPECT_THAT(repair.err, HasSubstr("two histories of the group"));
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(BytesOf(group_.PoolOf(i)) == BytesOf(group_.PoolOf(i) + ".chosen")) << i;
 }
 
 TEST_F(HistoriesTest, NorIsTheLongerOneAndTheShorterOneNamesIt) {

@@ -52,7 +52,8 @@ TEST_F(DiskErrorOfAReplicaTest, IsNotForgottenBeforeTheReplicaIsStartedAgain) {
   const Status failed = AppendMuch(*store, file_);
   ASSERT_THAT(failed, StatusIs(Code::kUnavailable));
   EXPECT_THAT(failed.message(), HasSubstr(PoolOf1()));
-  EXPECT_THAT(failed.message(), HasSubstr("start the process that serves the pool again"));
+  EXPECT_THAT(failed.message(),
+              HasSubstr("start the process that serves the pool, or open the database, again"));
   disk_.Work();
   ASSERT_THAT(AppendDurably(*store, file_, "not yet"), StatusIs(Code::kUnavailable));
 

@@ -289,8 +289,8 @@ TEST_F(SessionOwnPoolTest, APoolThatIsDamagedIsNamedAndNothingIsTaken) {
   });
   const Status refused = UnchangedRefusal();
   EXPECT_THAT(refused, StatusIs(Code::kCorruption,
-                                AllOf(HasSubstr(folder_ + "/primary states"),
-                                      HasSubstr(AddressOf(0)), HasSubstr("it is damaged"))));
+                                AllOf(HasSubstr(folder_ + "/primary"), HasSubstr(AddressOf(0)),
+                                      HasSubstr("it is damaged"))));
   // The way out that it names for pools that are lost for good.
   std::filesystem::rename(folder_ + "/primary", folder_ + "/kept");
   ExpectTakenWith("one");

@@ -297,7 +297,7 @@ TEST_F(WholeDatabaseTest, ATableThatNoReplicaHoldsIsRefusedBeforeAnythingChanges
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) RemoveFilesOfReplica(i);
   const auto before = FilesOf(Directory());
   TestDatabase database(cluster_.Options(), Directory());
-  EXPECT_THAT(database.Open().ToString(), HasSubstr("no replica within reach holds"));
+  EXPECT_THAT(database.Open().ToString(), HasSubstr("No replica within reach holds"));
   EXPECT_EQ(FilesOf(Directory()), before);
 }
 

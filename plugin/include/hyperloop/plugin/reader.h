@@ -107,6 +107,9 @@ class Reader {
     // Nobody can get hold of the spare one, so if nobody has it, nobody reads from it.
     if (spare_ != nullptr && spare_.use_count() == 1 && IsOfManifest(*spare_)) {
       std::atomic_thread_fence(std::memory_order_acquire);  // after the last one who had it
+      // Another history's MANIFEST may have the same name and size.
+      const rocksdb::Status origin = CheckOrigin();
+      if (!origin.ok()) return origin;
       const rocksdb::Status status = spare_->db()->TryCatchUpWithPrimary();
       // The MANIFEST may have grown during the call.
       if (status.ok() && IsOfManifest(*spare_)) {
