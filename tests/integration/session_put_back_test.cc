@@ -263,30 +263,6 @@ TEST_F(SessionPutBackTest, NorByAPrimaryThatServesWhenAMembersPoolBecomesARivals
   ASSERT_OK(store->Close());
 }
 
-// A primary that takes the group and writes, while another opening reads one member after the
-// other, makes their logs differ. None of them went back.
-TEST_F(SessionPutBackTest, WhatALivingPrimaryMovedMeanwhileIsNoOlderCopy) {
-  auto store = Serving(Options());
-  ASSERT_NE(store, nullptr);
-  ASSERT_OK(store->Close());
-  LoseOnce(Body::InstallRequest, 2);  // so that replica 0 alone has the newest epoch
-  EXPECT_THAT(Refusal(Options()), StatusIs(Code::kUnavailable));
-  std::unique_ptr<Store> other;
-  int read = 0;
-  before_reading_ = [&] {
-    if (++read != 2) return;  // replica 0 has been read, and replica 1 has not
-    other = Taken(Options("other"));
-    ASSERT_NE(other, nullptr);
-    for (int i = 0; i < 3; ++i) ASSERT_OK(AppendDurably(*other, *other->Lookup("f"), "two"));
-  };
-  // What the own pool has would not be read.
-  EXPECT_THAT(Refusal(Options("elsewhere")),
-              StatusIs(Code::kBusy, HasSubstr("another primary takes the group")));
-  EXPECT_GE(read, 2);
-  ASSERT_NE(other, nullptr);
-  EXPECT_EQ(Content(*other), "onetwotwotwo");
-}
-
 // Replica 2 went on alone, by force, and went back since. The others run again.
 TEST_F(SessionPutBackTest, NorWhatAPromotionByForceWrote) {
   ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
