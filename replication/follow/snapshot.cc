@@ -75,7 +75,8 @@ Status CheckRoom(const std::string& to, const NodeStatus& replica, const std::st
                               "hard links, which take none"));
 }
 
-// Whether the replica's directory of files is there and this user's, if the database has such files.
+// Whether the replica's directory of files is there and this user's, if the database has such
+// files.
 Status CheckFiles(const NodeStatus& replica, const std::string& files) {
   const bool needed = std::ranges::any_of(replica.files, [](const FileInfo& file) {
     return file.lane == Lane::kBulk && HoldsData(file.name);
