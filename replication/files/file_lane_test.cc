@@ -243,7 +243,7 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
     status = lane.Append(log, part).status();
     if (status.ok()) text += part;
   }
-  EXPECT_THAT(status, StatusIs(Code::kNoSpace, HasSubstr("region_size")));
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace, HasSubstr("hyperloopctl resize")));
   EXPECT_THAT(status.message(), HasSubstr("waited for space_timeout = "));
   EXPECT_GT(bench.idles, 0) << "it waited for space";
   EXPECT_EQ(bench.ReadAll("000004.log"), text) << "what was refused left no trace";
