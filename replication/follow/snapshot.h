@@ -17,12 +17,15 @@ namespace hyperloop {
 std::string BuildingPlace(const std::string& to);
 
 // Judges whether a snapshot of that replica may be begun, and changes nothing. `files`: the
-// replica's directory of whole files. kAlreadyExists: something is there. kPermissionDenied: others
-// may move what lies there. kCorruption: the replica's log is damaged. kNotFound: it holds no
-// database. kNoSpace: there is no room for the copies.
+// replica's directory of whole files; empty: it is not known. kAlreadyExists: something is there.
+// kPermissionDenied: others may move what lies there, the replica's files are another user's, or
+// somebody else has put something in BuildingPlace. kCorruption: the replica's log is damaged.
+// kNotFound: it holds no database, or its files are not there. kInvalidArgument: the database has
+// tables, and `files` is empty. kNoSpace: there is no room for the copies.
 Status JudgeSnapshot(const std::string& to, const NodeStatus& replica, const std::string& files);
 
-// Before the follower begins: one whose end was cut short is a followed directory again.
+// Before the follower begins: one whose end was cut short is a followed directory again. kBusy:
+// another call is about to end it.
 Status ResumeSnapshot(const std::string& to);
 
 struct SnapshotReport {
