@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -41,9 +40,8 @@ bool ReadStat(pid_t pid, ProcessStat* stat) {
 // Whether the process runs for this user. The owner of /proc/PID does not show that, because it is
 // root for a program with file capabilities.
 bool IsOurs(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return ParseProcessUser(text) == ::geteuid();
+  return ParseProcessUser(ReadProcessFile("/proc/" + std::to_string(pid) + "/status")) ==
+         ::geteuid();
 }
 
 std::string BootId() {
@@ -90,10 +88,10 @@ bool HasBusyThread(pid_t pid) {
   for (std::filesystem::directory_iterator thread("/proc/" + std::to_string(pid) + "/task", gone),
        end;
        !gone && thread != end; thread.increment(gone)) {
-    std::ifstream file(thread->path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
     ProcessStat stat;
-    if (ParseProcessStat(text, &stat) && (stat.state == 'R' || stat.state == 'D')) return true;
+    if (ParseProcessStat(ReadProcessFile(thread->path() / "stat"), &stat) &&
+        (stat.state == 'R' || stat.state == 'D'))
+      return true;
   }
   return false;
 }

@@ -1,6 +1,11 @@
 #include "cluster/process_id.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <charconv>
+
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::cluster {
 namespace {
@@ -25,6 +30,15 @@ std::optional<ProcessId> ParsePidFile(std::string_view text) {
   if (text.empty() || text.find_first_of(" \n") != std::string_view::npos) return std::nullopt;
   id.boot = text;
   return id;
+}
+
+std::string ReadProcessFile(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  char bytes[4096];
+  for (ssize_t n = 0; file && (n = ::read(file.get(), bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<size_t>(n));
+  return text;
 }
 
 bool ParseProcessStat(std::string_view text, ProcessStat* stat) {

@@ -20,6 +20,10 @@ struct ProcessId {
 // A pid file is one line, "PID START_TIME BOOT_ID". Nothing: `text` is none.
 std::optional<ProcessId> ParsePidFile(std::string_view text);
 
+// What is read of a file in /proc before its end or an error. "": nothing is. Its process may end
+// between opening and reading, after which reading fails.
+std::string ReadProcessFile(const std::string& path);
+
 // From /proc/PID/stat.
 struct ProcessStat {
   uint64_t start_time = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -112,13 +113,19 @@ TEST_F(ProcessTest, OneIsDeadOnlyWhenItsLastThreadHasEnded) {
           "ctypes.CDLL(None).syscall(60, 0)'"));
   ProcessStat stat;
   ASSERT_TRUE(test::Eventually([&] {
-    std::ifstream file("/proc/" + std::to_string(id_.pid) + "/stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = ReadProcessFile("/proc/" + std::to_string(id_.pid) + "/stat");
     return ParseProcessStat(text, &stat) && stat.state == 'Z';
   }));
   EXPECT_EQ(StateOf(id_), ProcessState::kRunning);
   ASSERT_OK(Terminate(id_, std::chrono::seconds(60)));
   EXPECT_EQ(StateOf(id_), ProcessState::kDead);
+}
+
+// A process may end after its file was opened: reading fails then, and that is no error of this one.
+TEST(ProcessFileTest, WhatCannotBeReadToItsEndIsAsShortAsThat) {
+  EXPECT_THAT(ReadProcessFile("/proc/self/stat"), HasSubstr(std::to_string(::getpid()) + " ("));
+  EXPECT_EQ(ReadProcessFile("/proc/self/mem"), "");  // no page is there at 0
+  EXPECT_EQ(ReadProcessFile("/proc/none"), "");
 }
 
 TEST_F(ProcessTest, OneThatDoesNothingIsGivenUp) {

@@ -7,13 +7,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "cluster/process_id.h"
 #include "integration/whole_database_fixture.h"
 
 namespace hyperloop::test {
@@ -71,8 +71,7 @@ std::multiset<int> NiceValuesOfBulkThreads(pid_t pid) {
   constexpr int kBefore = 16;  // fields between the name and the nice value, proc(5)
   std::multiset<int> values;
   for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-    std::ifstream file(task.path() / "stat");
-    const std::string stat{std::istreambuf_iterator<char>(file), {}};
+    const std::string stat = cluster::ReadProcessFile(task.path() / "stat");
     if (stat.find("(hl-bulk") == std::string::npos) continue;
     std::istringstream fields(stat.substr(stat.rfind(')') + 1));
     std::string field;

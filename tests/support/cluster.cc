@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cluster/process_id.h"
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/replication/store.h"
 #include "support/regions.h"
@@ -21,10 +22,10 @@ namespace {
 bool Stopped(pid_t pid) {
   for (const auto& task :
        std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-    std::ifstream file(task.path() / "stat");
-    const std::string stat{std::istreambuf_iterator<char>(file), {}};
-    const size_t name_end = stat.rfind(')');
-    if (name_end == std::string::npos || stat[name_end + 2] != 'T') return false;
+    cluster::ProcessStat stat;
+    if (!cluster::ParseProcessStat(cluster::ReadProcessFile(task.path() / "stat"), &stat) ||
+        stat.state != 'T')
+      return false;
   }
   return true;
 }
