@@ -121,7 +121,7 @@ TEST_F(ProcessTest, OneIsDeadOnlyWhenItsLastThreadHasEnded) {
   EXPECT_EQ(StateOf(id_), ProcessState::kDead);
 }
 
-// A process may end after its file was opened: reading fails then, and that is no error of this one.
+// A process may end after its file was opened. Reading fails then, which is no error here.
 TEST(ProcessFileTest, WhatCannotBeReadToItsEndIsAsShortAsThat) {
   EXPECT_THAT(ReadProcessFile("/proc/self/stat"), HasSubstr(std::to_string(::getpid()) + " ("));
   EXPECT_EQ(ReadProcessFile("/proc/self/mem"), "");  // no page is there at 0

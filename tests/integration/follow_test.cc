@@ -119,6 +119,13 @@ TEST_F(FollowTest, AReaderWaitsForAWritersToken) {
     }
   }
 
+  // A program of C, with the same words.
+  const std::string printed = to_ + ".printed", c_scratch = to_ + ".c-scratch";
+  const std::string command = "'" + ProgramPath("../examples/follower") + "' '" + to_ + "' '" +
+                              c_scratch + "' " + token_text() + " >'" + printed + "'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_THAT(Slurp(printed), HasSubstr("key 19\nkey0 "));
+
   // Also when nobody writes, and when the primary has closed: a majority vouches for the replica.
   const auto moment = std::chrono::system_clock::now();
   const auto shows_all_until = [&](Reader::Time then) {

@@ -33,11 +33,18 @@ struct Origin {
   // Env that has the directory's files. NotFound: the directory is in no group.
   static rocksdb::Status OfPrimary(rocksdb::DB* db, Origin* origin,
                                    rocksdb::Env* local = rocksdb::Env::Default()) {
+    std::string identity;
+    const rocksdb::Status status = db->GetDbIdentity(identity);
+    return status.ok() ? OfDirectory(local, db->GetName(), identity, origin) : status;
+  }
+  // The same, for a program that has not the DB: of the directory of a database that is open over
+  // the plugin, and whose identity this is.
+  static rocksdb::Status OfDirectory(rocksdb::Env* local, const std::string& directory,
+                                     const std::string& identity, Origin* origin) {
     Origin found;
-    rocksdb::Status status = found.ReadFrom(local, db->GetName() + "/HYPERLOOP");
-    if (status.ok()) status = db->GetDbIdentity(found.database);
+    const rocksdb::Status status = found.ReadFrom(local, directory + "/HYPERLOOP");
     if (!status.ok()) return status;
-    found.database = Cleaned(found.database);
+    found.database = Cleaned(identity);
     *origin = found;
     return status;
   }
