@@ -1,0 +1,204 @@
+#include "agent/machine.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace hyperloop::agent {
+namespace {
+
+// A gap of more looks than these makes the observation begin anew.
+constexpr int kGap = 3;
+// A service that ends by itself is started again where it was, once in so long a time.
+constexpr std::chrono::seconds kRestartInterval{60};
+// Failures further back count no more.
+constexpr std::chrono::hours kForget{1};
+constexpr uint32_t kMostDoublings = 4;
+
+}  // namespace
+
+std::string_view StateName(State state) {
+  switch (state) {
+    case State::kLost:
+      return "lost";
+    case State::kFollow:
+      return "follow";
+    case State::kSuspect:
+      return "suspect";
+    case State::kCandidate:
+      return "candidate";
+    case State::kTaking:
+      return "taking";
+    case State::kPrimary:
+      return "primary";
+    case State::kStopping:
+      return "stopping";
+  }
+  return "unknown";
+}
+
+// Whether a majority of the newest configuration's replicas, and of all, has answered.
+bool Machine::Counts(const Look& look) {
+  const SeenReplica* newest = nullptr;
+  for (const auto& [address, seen] : look.answers)
+    if (newest == nullptr || seen.installed > newest->installed) newest = &seen;
+  if (newest == nullptr) return false;
+  const auto answered = [&](const std::vector<std::string>& addresses) {
+    return static_cast<size_t>(std::ranges::count_if(
+        addresses, [&](const std::string& each) { return look.answers.contains(each); }));
+  };
+  all_ = std::max(replicas_, newest->members.size() + newest->absent.size());
+  if (look.answers.size() < Majority()) return false;
+  return newest->installed == 0 || 2 * answered(newest->members) > newest->members.size();
+}
+
+void Machine::Learn(const Look& look, Time now) {
+  for (const auto& [address, seen] : look.answers) {
+    Known& known = known_[address];
+    const bool first = known.read == Time();
+    if (first || seen.heartbeat != known.seen.heartbeat || seen.sealed != known.seen.sealed)
+      quiet_since_ = now;
+    if (!first && seen.heartbeat != known.seen.heartbeat && seen.ours &&
+        seen.sealed == known.seen.sealed)
+      known.moved = known.read;
+    if (!seen.ours || seen.sealed != known.seen.sealed) known.moved.reset();
+    known.seen = seen;
+    known.read = look.began;
+  }
+}
+
+void Machine::LearnOwner(const Look& look, Time now) {
+  for (const auto& [address, seen] : look.answers) epoch_ = std::max(epoch_, seen.sealed);
+  size_t released = 0, ours = 0, others = 0;
+  for (const auto& [address, seen] : look.answers) {
+    if (seen.sealed != epoch_) continue;
+    released += seen.released ? 1 : 0;
+    ++(seen.ours ? ours : others);
+  }
+  const bool was_released = std::exchange(released_, released >= Majority());
+  if (released_ && !was_released) released_seen_ = now;
+  ours_ = ours >= Majority();
+  others_ = others >= Majority();
+}
+
+// Any majority of all replicas has one of those whose heartbeats were new at this time or later.
+void Machine::RenewLease() {
+  std::vector<Time> moved;
+  for (const auto& [address, known] : known_) {
+    const bool serves = known.seen.ours && known.seen.sealed == known.seen.installed;
+    if (serves && known.moved.has_value()) moved.push_back(*known.moved);
+  }
+  if (moved.size() < Majority()) return;
+  std::ranges::sort(moved, std::greater<>());
+  lease_begin_ = std::max(lease_begin_.value_or(Time::min()), moved[Majority() - 1]);
+}
+
+Action Machine::OnLook(const Look& look, Time now, double random) {
+  if (!Counts(look)) return OnTime(now);
+  if (!seen_.has_value() || look.began - *seen_ > kGap * timing_.look_interval) quiet_since_ = now;
+  seen_ = look.began;
+  Learn(look, now);
+  LearnOwner(look, now);
+  JudgeFailure(now);
+  return runs_ ? Run(now) : Wait(now, random);
+}
+
+Action Machine::End(Action how) {
+  lease_begin_.reset();
+  state_ = State::kStopping;
+  return how;
+}
+
+void Machine::NoteClaim(Time now) {
+  if (ours_ && !claim_from_.has_value()) claim_from_ = now + timing_.lease;
+}
+
+Action Machine::Run(Time now) {
+  if (state_ == State::kStopping) return Action::kNone;
+  if (had_group_ && others_) return End(Action::kStop);
+  NoteClaim(now);
+  RenewLease();
+  if (lease_begin_.has_value()) had_group_ = true;
+  return OnTime(now);
+}
+
+Action Machine::OnTime(Time now) {
+  if (!runs_) {
+    const bool lost = !seen_.has_value() || now - *seen_ > kGap * timing_.look_interval;
+    if (lost) state_ = State::kLost;
+    if (lost) due_.reset();
+    return Action::kNone;
+  }
+  if (state_ == State::kStopping) return Action::kNone;
+  const bool ready = had_group_ && ready_;
+  if (!ready && now - started_ >= timing_.start_timeout) return End(Action::kStop);
+  const auto isolation = timing_.isolation_timeout;
+  if (had_group_ && isolation.count() != 0 && now >= lease_end() + isolation)
+    return End(Action::kKill);
+  const bool claims = ready && claim_from_.has_value() && now >= *claim_from_;
+  state_ = claims ? State::kPrimary : State::kTaking;
+  return Action::kNone;
+}
+
+bool Machine::IsFree(Time now) const {
+  return released_ || ours_ || now - quiet_since_ >= timing_.failover_timeout;
+}
+
+// Whoever lost a race to another node has not failed.
+void Machine::JudgeFailure(Time now) {
+  if (last_failure_.has_value() && now - *last_failure_ >= kForget) failures_ = 0;
+  if (!failed_ || runs_) return;
+  failed_ = false;
+  if (!had_group_ && epoch_ > epoch_at_start_ && !ours_) return;
+  last_failure_ = now;
+  ++failures_in_all_;
+  ++failures_;
+}
+
+Action Machine::Wait(Time now, double random) {
+  if (shutdown_ || !IsFree(now)) {
+    due_.reset();
+    const bool quiet = now - quiet_since_ >= timing_.failover_timeout / 2;
+    state_ = quiet && !shutdown_ ? State::kSuspect : State::kFollow;
+    return Action::kNone;
+  }
+  if (!due_.has_value()) {
+    const bool restarts = had_group_ && ours_ &&
+                          (!last_restart_.has_value() || now - *last_restart_ >= kRestartInterval);
+    if (restarts) last_restart_ = now;
+    const uint32_t doublings = std::min(failures_ == 0 ? 0 : failures_ - 1, kMostDoublings);
+    auto wait = std::chrono::duration_cast<BootClock::duration>(timing_.stagger * (2 * random));
+    if (failures_ != 0) wait += timing_.hold_off * (1u << doublings);
+    due_ = restarts ? now : now + wait;
+  }
+  state_ = State::kCandidate;
+  if (now < *due_) return Action::kNone;
+  due_.reset();
+  state_ = State::kTaking;
+  runs_ = true;
+  ready_ = had_group_ = failed_ = false;
+  started_ = now;
+  epoch_at_start_ = epoch_;
+  lease_begin_.reset();
+  for (auto& [address, known] : known_) known.moved.reset();
+  claim_from_.reset();
+  if (ours_) claim_from_ = now;
+  if (!ours_ && released_) claim_from_ = released_seen_.value_or(now) + timing_.lease;
+  ++takings_;
+  return Action::kStart;
+}
+
+void Machine::OnEnded(Time) {
+  if (!runs_) return;
+  failed_ = state_ != State::kStopping || !had_group_ || !shutdown_;
+  runs_ = false;
+  lease_begin_.reset();
+  state_ = State::kFollow;
+}
+
+Action Machine::OnShutdown() {
+  shutdown_ = true;
+  return runs_ ? End(Action::kStop) : Action::kNone;
+}
+
+}  // namespace hyperloop::agent

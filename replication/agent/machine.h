@@ -1,0 +1,153 @@
+// Machine: decides when this node's service takes the group, and when it is ended. It is pure: no
+// thread, clock, socket or randomness is inside. What was seen and what has happened are handed in
+// with the time, and what is to be done comes out.
+//
+// The replicas keep the group safe: whoever takes it seals a majority of them at a greater epoch,
+// on the state that it saw, and the former primary's writes fail from then on. So a machine that
+// starts the service too early, or two that do so at a time, lose nothing; they cost a taking. What
+// the machine adds is that this happens only when it is due:
+//
+// - Only looks count which a majority of the newest configuration, and of all replicas, answered.
+//   After a gap between two of them the observation begins anew, as when the agent stood still.
+// - The group is free if its owner has closed it, or was this node's service and has ended, or if
+//   for failover_timeout no replica that answers has shown a new heartbeat or a new epoch.
+// - This node has a lease from the time at which a majority had last shown, at the latest, a new
+//   heartbeat of its service. A heartbeat that is new in one look was written after the look before
+//   it had begun. Another node's majority has a replica in common with this one, and that node sees
+//   the heartbeat when it looks there, or later, and waits longer than any lease from then on.
+// - A predecessor whose group was taken may have written a heartbeat just before a majority was
+//   sealed. So this node is the primary only when a lease from then on would be over, too; or, if
+//   the predecessor had closed the group, one from the time at which that was seen.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/boot_clock.h"
+
+namespace hyperloop::agent {
+
+using Time = BootClock::time_point;
+
+struct Timing {
+  std::chrono::milliseconds look_interval{200};
+  std::chrono::milliseconds failover_timeout{2000};
+  std::chrono::milliseconds lease{1500};              // less than failover_timeout
+  std::chrono::milliseconds isolation_timeout{5000};  // 0: the service stays
+  std::chrono::milliseconds stagger{400};
+  std::chrono::milliseconds hold_off{10000};
+  std::chrono::milliseconds start_timeout{60000};
+};
+
+// What a replica says.
+struct SeenReplica {
+  uint64_t sealed = 0, installed = 0;  // epochs
+  bool ours = false;  // the owner of the sealed epoch is the service that this node started last
+  bool released = false;  // that owner has closed in order
+  uint64_t heartbeat = 0;
+  std::vector<std::string> members, absent;  // of the installed configuration; addresses
+};
+// One look at all replicas.
+struct Look {
+  Time began{};
+  std::map<std::string, SeenReplica> answers;  // by the replicas' addresses
+};
+
+enum class State : uint8_t {
+  kLost,       // no majority answers
+  kFollow,     // somebody has the group
+  kSuspect,    // whoever has it has given no sign of life for half of failover_timeout
+  kCandidate,  // the group is free, and this node waits for its turn
+  kTaking,     // the service was started
+  kPrimary,    // it has the group
+  kStopping,   // it was told to end
+};
+std::string_view StateName(State state);
+
+enum class Action : uint8_t {
+  kNone,
+  kStart,  // the service, which does not run
+  kStop,   // it, in order
+  kKill,   // it, at once
+};
+
+class Machine {
+ public:
+  // `replicas`: how many the group's URI lists.
+  Machine(const Timing& timing, size_t replicas) : timing_(timing), replicas_(replicas) {}
+
+  // `random`: from 0 to 1, another one in each call.
+  Action OnLook(const Look& look, Time now, double random);
+  // Nothing was seen for a while. To be called at least as often as looks are made.
+  Action OnTime(Time now);
+  // The service that was started is ready for its users, besides having the group.
+  void OnReady() { ready_ = true; }
+  // The service has ended, or could not be started.
+  void OnEnded(Time now);
+  // This node gives the group up for good.
+  Action OnShutdown();
+
+  State state() const { return state_; }
+  uint64_t epoch() const { return epoch_; }    // the newest that was seen
+  bool released() const { return released_; }  // by its owner
+  // Until when this node's service is known to have the group; the least time: it is not.
+  Time lease_end() const {
+    return lease_begin_.has_value() ? *lease_begin_ + timing_.lease : Time::min();
+  }
+  std::optional<Time> majority_seen() const { return seen_; }
+  uint64_t takings() const { return takings_; }
+  uint64_t failures() const { return failures_in_all_; }
+
+ private:
+  struct Known {
+    SeenReplica seen;
+    Time read{};  // when the look began that read it last
+    // When the last look began that read an older heartbeat: the newest one was written later.
+    std::optional<Time> moved;
+  };
+  size_t Majority() const { return all_ / 2 + 1; }  // of all replicas
+  bool Counts(const Look& look);
+  void Learn(const Look& look, Time now);
+  void LearnOwner(const Look& look, Time now);
+  void RenewLease();
+  bool IsFree(Time now) const;
+  void JudgeFailure(Time now);
+  void NoteClaim(Time now);
+  Action Run(Time now);
+  Action Wait(Time now, double random);
+  Action End(Action how);
+
+  const Timing timing_;
+  const size_t replicas_;
+  State state_ = State::kLost;
+  bool runs_ = false;  // the service, or it is being started
+  bool shutdown_ = false;
+  size_t all_ = replicas_;  // how many replicas the group has
+  std::map<std::string, Known> known_;
+  std::optional<Time> seen_;  // when the last look began that counted
+  Time quiet_since_{};        // no sign of life was seen since then, without a gap
+  uint64_t epoch_ = 0;
+  bool released_ = false;
+  bool ours_ = false;    // as SeenReplica's, says a majority of all
+  bool others_ = false;  // somebody else has the epoch, says a majority of all
+  std::optional<Time> released_seen_;
+  std::optional<Time> lease_begin_;
+  std::optional<Time> due_;         // when a candidate takes the group
+  Time started_{};                  // the service, last
+  bool ready_ = false;              // since then
+  bool had_group_ = false;          // it had a lease since then
+  std::optional<Time> claim_from_;  // when every lease of its predecessor is over
+  uint64_t epoch_at_start_ = 0;
+  bool failed_ = false;    // it has ended, and that is not judged yet
+  uint32_t failures_ = 0;  // of late
+  std::optional<Time> last_failure_, last_restart_;
+  uint64_t takings_ = 0, failures_in_all_ = 0;
+};
+
+}  // namespace hyperloop::agent
