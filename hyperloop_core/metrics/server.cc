@@ -33,7 +33,8 @@ constexpr const char* kBacklog = "1024";
 constexpr const char* kMostHeader = "4096";
 constexpr int kLowest = 19;  // nice
 constexpr std::chrono::milliseconds kKnockPause{5};
-constexpr const char* kPath = "/metrics";
+constexpr std::string_view kPath = "/metrics";
+constexpr const char* kText = Answer::kText;
 
 struct Address {
   std::string text;  // as civetweb takes it
@@ -90,7 +91,7 @@ Result<Address> Parse(const std::string& text) {
 
 class CivetServer final : public Server {
  public:
-  explicit CivetServer(MakePage page) : page_(std::move(page)) { mg_init_library(0); }
+  explicit CivetServer(MakeAnswer answer) : answer_(std::move(answer)) { mg_init_library(0); }
   ~CivetServer() override {
     if (context_ != nullptr) Stop();
     mg_exit_library();
@@ -166,23 +167,27 @@ class CivetServer final : public Server {
     // Else civetweb reads the body that the request announced, however long that takes.
     mg_disable_connection_keep_alive(connection);
     if (std::strcmp(request.request_method, "GET") != 0)
-      return Answer(connection, 405, "Method Not Allowed", "only GET is answered\n");
-    if (request.local_uri == nullptr || std::strcmp(request.local_uri, kPath) != 0)
-      return Answer(connection, 404, "Not Found", "the metrics are at /metrics\n");
+      return Send(connection, 405, "Method Not Allowed", kText, "only GET is answered\n");
+    const std::string_view path = request.local_uri == nullptr ? "" : request.local_uri;
     try {
-      const std::shared_ptr<const std::string> page = Of(connection).page_();
-      if (page != nullptr) return Answer(connection, 200, "OK", *page);
+      const metrics::Answer answer = Of(connection).answer_(path);
+      if (answer.body != nullptr)
+        return Send(connection, answer.status, ReasonOf(answer.status), answer.type, *answer.body);
     } catch (const std::exception&) {  // memory ran out
     }
-    return Answer(connection, 503, "Service Unavailable", "there is nothing to show now\n");
+    return Send(connection, 503, ReasonOf(503), kText, "there is nothing to show now\n");
   }
 
-  static int Answer(mg_connection* connection, int status, const char* reason,
-                    std::string_view body) noexcept {
+  static const char* ReasonOf(int status) {
+    return status == 200 ? "OK" : status == 404 ? "Not Found" : "Service Unavailable";
+  }
+
+  static int Send(mg_connection* connection, int status, const char* reason, const char* type,
+                  std::string_view body) noexcept {
     mg_printf(connection,
-              "HTTP/1.1 %d %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-              "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-              status, reason, body.size());
+              "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+              "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
+              status, reason, type, body.size());
     mg_write(connection, body.data(), body.size());
     return status;
   }
@@ -211,7 +216,7 @@ class CivetServer final : public Server {
     return nullptr;
   }
 
-  const MakePage page_;
+  const MakeAnswer answer_;
   const pthread_t starter_ = pthread_self();
   bool starting_ = true;
   std::string why_;  // civetweb's last message while it started
@@ -223,15 +228,26 @@ class CivetServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, MakePage page,
                                               Log& log) {
+  const auto answer = [page = std::move(page)](std::string_view path) {
+    static const auto kElsewhere =
+        std::make_shared<const std::string>("the metrics are at /metrics\n");
+    return path == kPath ? Answer{200, Answer::kPage, page()}
+                         : Answer{404, Answer::kText, kElsewhere};
+  };
+  return Start(options, MakeAnswer(answer), log);
+}
+
+Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, MakeAnswer answer,
+                                              Log& log) {
   HL_ASSIGN_OR_RETURN(const Address address, Parse(options.address));
   if (!address.loopback && !options.open) {
     return InvalidArgument(
-        Text("--metrics ", options.address,
+        Text(options.address_option, " ", options.address,
              " is not loopback: whoever reaches it reads the names of hosts and groups, and how "
-             "they are, without proving who he is. Give a loopback address, or --metrics-open if "
-             "that is meant"));
+             "they are, without proving who he is. Give a loopback address, or ",
+             options.open_option, " if that is meant"));
   }
-  auto server = std::make_unique<CivetServer>(std::move(page));
+  auto server = std::make_unique<CivetServer>(std::move(answer));
   HL_RETURN_IF_ERROR(server->Listen(address, options.patience));
   log.Write(address.loopback ? LogLevel::kInfo : LogLevel::kWarn,
             Text("metrics at http://", server->address(), kPath,

@@ -51,6 +51,26 @@ TEST_F(ServerTest, ShowsThePageAndNothingElse) {
   }
 }
 
+TEST_F(ServerTest, ShowsSeveralPages) {
+  const auto answer = [](std::string_view path) -> Answer {
+    if (path == "/none") return {200, Answer::kText, nullptr};
+    const bool known = path == "/yes";
+    return {known ? 200 : 503, known ? Answer::kJson : Answer::kText,
+            std::make_shared<const std::string>(known ? "{}" : "not now")};
+  };
+  const auto started = Server::Start({"127.0.0.1:0"}, Server::MakeAnswer(answer), log_);
+  ASSERT_TRUE(started.ok()) << started.status().ToString();
+  const std::string& address = (*started)->address();
+  const std::string yes = test::HttpGet(address, "/yes");
+  EXPECT_TRUE(yes.starts_with("HTTP/1.1 200 OK\r\n")) << yes;
+  EXPECT_NE(yes.find("Content-Type: application/json\r\n"), std::string::npos) << yes;
+  EXPECT_TRUE(yes.ends_with("\r\n\r\n{}")) << yes;
+  const std::string no = test::HttpGet(address, "/no?of=it");
+  EXPECT_TRUE(no.starts_with("HTTP/1.1 503 Service Unavailable\r\n")) << no;
+  EXPECT_TRUE(no.ends_with("not now")) << no;
+  EXPECT_TRUE(test::HttpGet(address, "/none").starts_with("HTTP/1.1 503 "));
+}
+
 TEST_F(ServerTest, OtherMachinesComeOnlyIfThatWasSaid) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:9464", "[2001:db8::1]:9464"}) {
     const auto refused = Server::Start({address}, Shows(""), log_);
