@@ -49,6 +49,7 @@ class ReplicaFollowerTest : public testing::Test {
       status.installed_epoch = 1;
       return status;
     }
+    Result<NodeStatus> ReadPage() override { return Internal("not asked"); }
     Result<uint64_t> Heartbeat() override { return Internal("not asked"); }
     Result<bool> OwnerLives(milliseconds) override { return Internal("not asked"); }
     Result<RegionImage> Snapshot() override { return Internal("not asked"); }

@@ -65,20 +65,10 @@ class BytesView : public NodeView {
 
   Result<RegionImage> Snapshot() override { return Image(true); }
 
-  Result<NodeStatus> ReadStatus() override { return Describe(false); }
-  Result<NodeStatus> Check() override { return Describe(true); }
-
- protected:
-  virtual MediaKind media() const = 0;
-  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
-  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
-
- private:
-  Result<NodeStatus> Describe(bool with_data) {
+  Result<NodeStatus> ReadPage() override {
     NodeStatus status;
     std::string absences_text;
     HL_ASSIGN_OR_RETURN(const NodeState state, State(&status, &absences_text));
-    HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
     const auto text = [](const Uuid& uuid) {
       return uuid == kNilUuid ? std::string() : FormatUuid(uuid);
     };
@@ -100,6 +90,19 @@ class BytesView : public NodeView {
     status.branch_owner = text(state.installed.branch.owner);
     status.media = MediaName(media());
     status.region_size = region_size();
+    return status;
+  }
+  Result<NodeStatus> ReadStatus() override { return Describe(false); }
+  Result<NodeStatus> Check() override { return Describe(true); }
+
+ protected:
+  virtual MediaKind media() const = 0;
+  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
+  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
+
+ private:
+  Result<NodeStatus> Describe(bool with_data) {
+    HL_ASSIGN_OR_RETURN(NodeStatus status, ReadPage());
     HL_ASSIGN_OR_RETURN(const RegionImage image, Image(with_data));
     DescribeImage(image.bytes(), with_data, &status);
     return status;
@@ -120,6 +123,7 @@ class BytesView : public NodeView {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));
     if (status != nullptr) {
+      std::memcpy(&status->heartbeat, page.data() + kHeartbeatOffset, sizeof(status->heartbeat));
       status->owner_name = ReadOwnerName(page);
       status->file_damage = ReadFileDamage(page);
       status->file_refusal = ReadFileRefusal(page);

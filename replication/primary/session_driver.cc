@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/agent_mark.h"
 #include "common/group_error.h"
 #include "common/heartbeat_word.h"
 #include "common/printable.h"
@@ -50,7 +51,9 @@ const MemberLook* UnreleasedBy(const std::vector<MemberLook>& looks) {
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
-  return Printable(Text("process ", getpid(), " on ", host, " for ", directory),
+  const char* const tag = secure_getenv(kAgentVariable);
+  const std::string agent = AgentMark(tag == nullptr ? "" : tag);
+  return Printable(Text("process ", getpid(), " on ", host, agent, " for ", directory),
                    control::kMaxOwnerName);
 }
 

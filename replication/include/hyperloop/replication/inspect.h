@@ -134,6 +134,8 @@ class NodeView {
   // writes. The copy is repeated if the log was overwritten before it was read. kBusy: this
   // happened in each of many attempts.
   virtual Result<RegionImage> Snapshot() = 0;
+  // What the node's page says, by one READ: everything in front of `formatted`.
+  virtual Result<NodeStatus> ReadPage() = 0;
   virtual Result<NodeStatus> ReadStatus() = 0;
   // Like ReadStatus, but reads and checks every byte of the group's files at this node.
   virtual Result<NodeStatus> Check() = 0;
