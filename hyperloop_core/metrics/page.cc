@@ -49,6 +49,7 @@ std::string ShownBy(uint8_t who) {
   add(kRnicd, "rnicd");
   add(kReplica, "replica");
   add(kFollower, "follower");
+  add(kAgent, "agent");
   add(kPrimary, "primary");
   return text;
 }

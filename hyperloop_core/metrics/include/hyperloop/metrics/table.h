@@ -16,7 +16,7 @@ namespace hyperloop::metrics {
 enum class Type : uint8_t { kGauge, kCounter, kHistogram };
 
 // Who shows a metric, as a set of bits.
-inline constexpr uint8_t kRnicd = 1, kReplica = 2, kPrimary = 4, kFollower = 8;
+inline constexpr uint8_t kRnicd = 1, kReplica = 2, kPrimary = 4, kFollower = 8, kAgent = 16;
 
 struct Info {
   std::string_view name;
@@ -28,9 +28,9 @@ struct Info {
 
 inline constexpr Info kTable[] = {
     // --- every program
-    {"hyperloop_build_info", Type::kGauge, kRnicd | kReplica | kFollower, "program,version",
-     "Always 1; the labels say what runs"},
-    {"process_start_time_seconds", Type::kGauge, kRnicd | kReplica | kFollower, "",
+    {"hyperloop_build_info", Type::kGauge, kRnicd | kReplica | kFollower | kAgent,
+     "program,version", "Always 1; the labels say what runs"},
+    {"process_start_time_seconds", Type::kGauge, kRnicd | kReplica | kFollower | kAgent, "",
      "When the program started, in seconds since 1970"},
 
     // --- hyperloop-rnicd: what each emulated host's queue pairs did since its first client came
@@ -194,6 +194,25 @@ inline constexpr Info kTable[] = {
      "Whether a table that the replica has lacked for seconds holds up what is shown"},
     {"hyperloop_follower_retained_bytes", Type::kGauge, kFollower, "",
      "Bytes of files that the group has dropped and readers may still open"},
+
+    // --- hyperloop-agent
+    {"hyperloop_agent_state", Type::kGauge, kAgent, "node,state",
+     "Always 1; the labels say which node this is, and in which state its agent is"},
+    {"hyperloop_agent_primary", Type::kGauge, kAgent, "",
+     "Whether this node's service has the group, is ready, and has a lease that is not over"},
+    {"hyperloop_agent_epoch", Type::kGauge, kAgent, "",
+     "Newest epoch that a replica which answers has promised"},
+    {"hyperloop_agent_visible_replicas", Type::kGauge, kAgent, "",
+     "Replicas of the group that answered the agent's last look"},
+    {"hyperloop_agent_looks_total", Type::kCounter, kAgent, "", "Looks at the group"},
+    {"hyperloop_agent_looks_without_majority_total", Type::kCounter, kAgent, "",
+     "Looks that fewer than a majority of the replicas answered"},
+    {"hyperloop_agent_takings_total", Type::kCounter, kAgent, "",
+     "Times the agent started its service so that it takes the group"},
+    {"hyperloop_agent_start_failures_total", Type::kCounter, kAgent, "",
+     "Times the service ended, or was ended, before it had taken the group and was ready"},
+    {"hyperloop_agent_service_ends_total", Type::kCounter, kAgent, "",
+     "Times the service ended, for whatever reason"},
 
     // --- the primary, which writes them into a file
     {"hyperloop_primary_written_timestamp_seconds", Type::kGauge, kPrimary, "group",

@@ -1,0 +1,360 @@
+#include "agent/agent_program.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "agent/group_watch.h"
+#include "agent/pages.h"
+#include "agent/service_runner.h"
+#include "common/agent_mark.h"
+#include "hyperloop/core/ready.h"
+#include "hyperloop/core/text.h"
+#include "hyperloop/core/unique_fd.h"
+
+namespace hyperloop::agent {
+namespace {
+
+// A look waits so many intervals for a majority to answer. The machine bears a gap of three.
+constexpr int kPatientIntervals = 3;
+
+Result<UniqueFd> SignalDescriptor() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  UniqueFd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!fd) return FromErrno(errno, "signalfd");
+  return fd;
+}
+
+bool Signalled(const UniqueFd& fd) {
+  signalfd_siginfo info;
+  return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+}
+
+int MillisecondsUntil(Time then, Time now) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(then - now).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+}
+
+Status CheckOptions(const AgentOptions& options, StoreOptions* store) {
+  HL_RETURN_IF_ERROR(ParseStoreUri(options.uri, store).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(*store).WithContext("--uri"));
+  if (store->replicas.size() < 3) {
+    return InvalidArgument(
+        Text("--uri: failover by itself needs three replicas or more, so that the others agree "
+             "when a host with one is lost; the group has ",
+             store->replicas.size()));
+  }
+  if (!GoesOnWithoutSome(*store)) {
+    return InvalidArgument(
+        "--uri: leave on_replica_failure=block out: nobody could take the group while a replica is "
+        "away, and a lost host may take one along");
+  }
+  if (store->takeover || store->adopt) {
+    return InvalidArgument(Text("--uri: leave ", store->takeover ? "takeover" : "adopt",
+                                "=true out: an agent takes nothing from a primary that lives, and "
+                                "gives a group no new content"));
+  }
+  if (!IsAgentTag(options.node) || options.node.size() > 40 ||
+      options.node.find('/') != std::string::npos) {
+    return InvalidArgument(Text("--node '", options.node,
+                                "': give 1 to 40 letters, digits, dots, dashes and underscores"));
+  }
+  if (!options.db.starts_with('/') || options.db.find_first_of("=;") != std::string::npos)
+    return InvalidArgument(
+        Text("--db '", options.db, "': give an absolute path without '=' and ';'"));
+
+  if (4 * options.timing.lease > 3 * options.timing.failover_timeout) {
+    return InvalidArgument(
+        "--lease: give at most three quarters of --failover-timeout, because another node may take "
+        "the group that much later");
+  }
+  return {};
+}
+
+class Agent {
+ public:
+  static Result<std::unique_ptr<Agent>> Make(const AgentOptions& options,
+                                             const std::shared_ptr<Log>& log);
+  Status Run();
+
+ private:
+  Agent(const AgentOptions& options, std::shared_ptr<Log> log, UniqueFd signals,
+        std::unique_ptr<GroupWatch> watch, std::unique_ptr<ServiceRunner> runner)
+      : options_(options),
+        log_(std::move(log)),
+        signals_(std::move(signals)),
+        watch_(std::move(watch)),
+        runner_(std::move(runner)),
+        pages_(3 * options.timing.failover_timeout),
+        machine_(options.timing, watch_->size()),
+        random_(std::random_device()()) {}
+
+  Status StartServer();
+  void Wait(Time until) const;
+  bool LookIsOver(Time now) const;
+  void EndLook(Time now);
+  void NoteService(Time now);
+  void CarryOut(Action action, Time now);
+  Status StartService();
+  // kNotFound: the group holds none.
+  Status FindDatabase();
+  Look LookOf(const std::vector<Result<NodeStatus>>& seen) const;
+  void Show(Time now);
+  Picture PictureOf(Time now) const;
+  void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
+
+  const AgentOptions options_;
+  const std::shared_ptr<Log> log_;
+  const UniqueFd signals_;
+  const std::unique_ptr<GroupWatch> watch_;
+  const std::unique_ptr<ServiceRunner> runner_;
+  Pages pages_;
+  std::unique_ptr<metrics::Server> server_;  // ends before the pages
+  Machine machine_;
+  std::mt19937_64 random_;
+  std::optional<Time> look_began_;  // of a look that is under way
+  Time next_look_{};
+  std::vector<Result<NodeStatus>> seen_;  // by the last look
+  uint64_t looks_ = 0, looks_without_majority_ = 0, service_ends_ = 0;
+  bool asked_to_end_ = false;
+  std::string why_;        // the service does not run; empty: there is nothing to say
+  std::string role_said_;  // the contents of the role file
+  State state_said_ = State::kLost;
+};
+
+Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
+                                           const std::shared_ptr<Log>& log) {
+  StoreOptions store;
+  HL_RETURN_IF_ERROR(CheckOptions(options, &store));
+  HL_ASSIGN_OR_RETURN(UniqueFd signals, SignalDescriptor());
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<ServiceRunner> runner,
+                      ServiceRunner::Make({store, options.node, options.db, options.command,
+                                           options.stop_timeout}));
+  std::vector<std::unique_ptr<ReplicaWay>> ways;
+  for (const std::string& each : store.replicas) {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaWay> way, ReplicaWay::Make(store, each));
+    ways.push_back(std::move(way));
+  }
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, GroupWatch::Start(std::move(ways)));
+  std::unique_ptr<Agent> agent(
+      new Agent(options, log, std::move(signals), std::move(watch), std::move(runner)));
+  HL_RETURN_IF_ERROR(agent->StartServer());
+  return agent;
+}
+
+Status Agent::StartServer() {
+  Show(BootClock::now());
+  if (options_.http.address.empty()) return {};
+  HL_ASSIGN_OR_RETURN(
+      server_, metrics::Server::Start(options_.http,
+                                      metrics::Server::MakeAnswer([this](std::string_view path) {
+                                        return pages_.Get(path);
+                                      }),
+                                      *log_));
+  return {};
+}
+
+Status Agent::Run() {
+  SayReady(server_ == nullptr ? options_.node : server_->address());
+  while (true) {
+    Time now = BootClock::now();
+    if (!look_began_.has_value() && now >= next_look_) {
+      watch_->Begin();
+      look_began_ = now;
+    }
+    Wait(now);
+    now = BootClock::now();
+    if (!asked_to_end_ && Signalled(signals_)) {
+      asked_to_end_ = true;
+      Say(LogLevel::kInfo, "asked to end");
+      CarryOut(machine_.OnShutdown(), now);
+    }
+    NoteService(now);
+    if (LookIsOver(now)) EndLook(now);
+    CarryOut(machine_.OnTime(now), now);
+    Show(now);
+    if (asked_to_end_ && !runner_->runs()) return {};
+  }
+}
+
+// Until something happens, or something is to be done.
+void Agent::Wait(Time now) const {
+  std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}};
+  runner_->AddTo(&polled);
+  Time until = next_look_;
+  if (look_began_.has_value()) {
+    polled.push_back({watch_->ended(), POLLIN, 0});
+    const auto interval = options_.timing.look_interval;
+    until = *look_began_ + interval;
+    if (now >= until) until = *look_began_ + kPatientIntervals * interval;
+  }
+  if (const auto next = runner_->next(); next.has_value()) until = std::min(until, *next);
+  const int left = MillisecondsUntil(until, now);
+  // A net: nothing else bounds the loop if a moment is over and nothing comes of it.
+  poll(polled.data(), polled.size(), std::max(left, 1));
+}
+
+// Those that are waited for have answered; or the time is over, and enough have.
+bool Agent::LookIsOver(Time now) const {
+  if (!look_began_.has_value()) return false;
+  pollfd ended{watch_->ended(), POLLIN, 0};
+  if (poll(&ended, 1, 0) == 1) return true;
+  const auto took = now - *look_began_;
+  const bool enough = 2 * watch_->answered() > watch_->size();
+  return took >= (enough ? 1 : kPatientIntervals) * options_.timing.look_interval;
+}
+
+Look Agent::LookOf(const std::vector<Result<NodeStatus>>& seen) const {
+  Look look{*look_began_, {}};
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (!seen[i].ok()) continue;
+    const NodeStatus& status = *seen[i];
+    // Until the epoch is installed, the name may still be the former owner's.
+    const bool ours =
+        status.sealed_epoch == status.installed_epoch && runner_->Owns(status.owner_name);
+    look.answers[watch_->address(i)] = {
+        status.sealed_epoch, status.installed_epoch, ours,         status.released,
+        status.heartbeat,    status.replicas,        status.absent};
+  }
+  return look;
+}
+
+void Agent::EndLook(Time now) {
+  seen_ = watch_->Take();
+  const Look look = LookOf(seen_);
+  next_look_ = std::max(now, *look_began_ + options_.timing.look_interval);
+  look_began_.reset();
+  ++looks_;
+  const auto before = machine_.majority_seen();
+  const double random = std::uniform_real_distribution<double>()(random_);
+  const Action action = machine_.OnLook(look, now, random);
+  if (machine_.majority_seen() == before) ++looks_without_majority_;
+  CarryOut(action, now);
+}
+
+void Agent::NoteService(Time now) {
+  const std::optional<std::string> end = runner_->Look(now);
+  if (runner_->notified()) machine_.OnReady();
+  if (!end.has_value()) return;
+  ++service_ends_;
+  why_ = Text("the service ended with ", *end);
+  Say(asked_to_end_ ? LogLevel::kInfo : LogLevel::kWarn, why_);
+  machine_.OnEnded(now);
+}
+
+Status Agent::FindDatabase() {
+  Status last = Unavailable("no replica answers");
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!seen_[i].ok() || seen_[i]->sealed_epoch < machine_.epoch()) continue;
+    const Result<bool> holds = watch_->HoldsDatabase(i);
+    if (holds.ok() && *holds) return {};
+    if (holds.ok()) {
+      return NotFound(
+          "open the database once without an agent, or hyperloopctl adopt one: the group holds "
+          "none, and an agent formats none, because the service would silently start empty after "
+          "all pools were lost");
+    }
+    last = holds.status();
+  }
+  return last;
+}
+
+Status Agent::StartService() {
+  HL_RETURN_IF_ERROR(FindDatabase());
+  HL_RETURN_IF_ERROR(runner_->Start());
+  if (options_.ready == Ready::kServes) machine_.OnReady();
+  return {};
+}
+
+void Agent::CarryOut(Action action, Time now) {
+  switch (action) {
+    case Action::kNone:
+      return;
+    case Action::kStart: {
+      const Status started = StartService();
+      why_ = started.ok() ? "" : started.message();
+      Say(started.ok() ? LogLevel::kInfo : LogLevel::kWarn,
+          started.ok() ? Text("the group is free (epoch ", machine_.epoch(),
+                              "); started the service as process ", runner_->pid())
+                       : Text("cannot start the service: ", why_));
+      if (!started.ok()) machine_.OnEnded(now);
+      return;
+    }
+    case Action::kStop:
+      Show(now);  // nobody is sent here any more
+      Say(LogLevel::kInfo, "ending the service");
+      return runner_->Stop(now);
+    case Action::kKill:
+      Show(now);
+      Say(LogLevel::kWarn,
+          "killing the service: no majority of the replicas has shown for so long that it has the "
+          "group, and what it answers may be old");
+      return runner_->Kill();
+  }
+}
+
+Picture Agent::PictureOf(Time) const {
+  Picture picture;
+  picture.node = options_.node;
+  picture.state = StateName(machine_.state());
+  picture.why = why_;
+  picture.epoch = machine_.epoch();
+  picture.released = machine_.released();
+  picture.primary = machine_.state() == State::kPrimary;
+  picture.lease_end = machine_.lease_end();
+  picture.standby = !runner_->runs() && !asked_to_end_;
+  picture.seen = machine_.majority_seen();
+  picture.service_pid = static_cast<uint64_t>(runner_->pid());
+  picture.looks = looks_;
+  picture.looks_without_majority = looks_without_majority_;
+  picture.takings = machine_.takings();
+  picture.start_failures = machine_.failures();
+  picture.service_ends = service_ends_;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    Picture::Replica replica{watch_->address(i), seen_[i].status().message()};
+    if (seen_[i].ok()) {
+      const NodeStatus& status = *seen_[i];
+      replica.sealed_epoch = status.sealed_epoch;
+      replica.installed_epoch = status.installed_epoch;
+      replica.released = status.released;
+      if (picture.group.empty()) picture.group = status.group;
+      if (status.sealed_epoch == machine_.epoch() && status.installed_epoch == machine_.epoch()) {
+        picture.owner = status.owner_name;
+        const std::string_view tag = AgentTagOf(status.owner_name);
+        picture.owner_node = tag.substr(0, tag.find('/'));
+      }
+    }
+    picture.replicas.push_back(std::move(replica));
+  }
+  return picture;
+}
+
+void Agent::Show(Time now) {
+  Picture picture = PictureOf(now);
+  if (const State state = machine_.state(); state != std::exchange(state_said_, state))
+    Say(LogLevel::kInfo, Text("state ", StateName(state), ", epoch ", machine_.epoch()));
+  const std::string role = options_.role_file.empty() ? "" : RoleText(picture);
+  pages_.Set(std::move(picture));
+  if (role == role_said_) return;
+  const Status written = ReplaceFile(options_.role_file, role);
+  if (!written.ok()) Say(LogLevel::kWarn, Text("--role-file: ", written.message()));
+  role_said_ = role;
+}
+
+}  // namespace
+
+Status RunAgent(const AgentOptions& options, const std::shared_ptr<Log>& log) {
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Agent> agent, Agent::Make(options, log));
+  return agent->Run();
+}
+
+}  // namespace hyperloop::agent

@@ -1,0 +1,118 @@
+#include "agent/group_watch.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "hyperloop/core/text.h"
+
+namespace hyperloop::agent {
+
+Result<std::unique_ptr<GroupWatch>> GroupWatch::Start(
+    std::vector<std::unique_ptr<ReplicaWay>> ways) {
+  UniqueFd ended(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!ended) return FromErrno(errno, "eventfd");
+  return std::unique_ptr<GroupWatch>(new GroupWatch(std::move(ways), std::move(ended)));
+}
+
+GroupWatch::GroupWatch(std::vector<std::unique_ptr<ReplicaWay>> ways, UniqueFd ended)
+    : ended_(std::move(ended)), places_(ways.size()) {
+  for (size_t i = 0; i < ways.size(); ++i) places_[i].way = std::move(ways[i]);
+  for (Place& place : places_) place.thread = std::thread([this, &place] { Run(place); });
+}
+
+GroupWatch::~GroupWatch() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+  }
+  begun_.notify_all();
+  for (Place& place : places_)
+    if (place.thread.joinable()) place.thread.join();
+}
+
+void GroupWatch::Begin() {
+  uint64_t count = 0;
+  while (::read(ended_.get(), &count, sizeof count) > 0) continue;
+  const MutexLock lock(mutex_);
+  ++round_;
+  for (Place& place : places_) {
+    if (place.work != Work::kNone) continue;
+    place.work = Work::kLook;
+    place.round = round_;
+  }
+  begun_.notify_all();
+  NoteEndedLocked();
+}
+
+void GroupWatch::NoteEndedLocked() {
+  const bool waits = std::ranges::any_of(places_, [this](const Place& place) {
+    mutex_.known_held();
+    return place.work != Work::kNone && place.round == round_ && place.expected;
+  });
+  // It cannot fail but when the counter is at its end, and so readable anyway.
+  const uint64_t one = 1;
+  if (!waits) [[maybe_unused]]
+    const ssize_t written = ::write(ended_.get(), &one, sizeof one);
+}
+
+size_t GroupWatch::answered() const {
+  const MutexLock lock(mutex_);
+  return static_cast<size_t>(std::ranges::count_if(places_, [this](const Place& place) {
+    mutex_.known_held();
+    return place.work == Work::kNone && place.round == round_ && place.seen.ok();
+  }));
+}
+
+std::vector<Result<NodeStatus>> GroupWatch::Take() const {
+  const MutexLock lock(mutex_);
+  std::vector<Result<NodeStatus>> seen;
+  for (const Place& place : places_) {
+    if (place.work == Work::kNone && place.round == round_) {
+      seen.push_back(place.seen);
+    } else {
+      seen.push_back(TimedOut(Text("replica ", place.way->address(), " has not answered yet")));
+    }
+  }
+  return seen;
+}
+
+Result<bool> GroupWatch::HoldsDatabase(size_t place) {
+  MutexLock lock(mutex_);
+  Place& asked = places_[place];
+  const auto idle = [&]() HL_REQUIRES(mutex_) { return asked.work == Work::kNone; };
+  done_.wait(mutex_, idle);
+  asked.work = Work::kFindDatabase;
+  begun_.notify_all();
+  done_.wait(mutex_, idle);
+  return asked.database;
+}
+
+void GroupWatch::Run(Place& place) {
+  MutexLock lock(mutex_);
+  while (true) {
+    begun_.wait(mutex_, [&]() HL_REQUIRES(mutex_) { return ending_ || place.work != Work::kNone; });
+    if (ending_) return;
+    const Work work = place.work;
+    lock.unlock();
+    Result<NodeStatus> seen = Unavailable("not looked at");
+    Result<bool> database = false;
+    if (work == Work::kLook) seen = place.way->Look();
+    if (work == Work::kFindDatabase) database = place.way->HoldsDatabase();
+    lock.lock();
+    place.work = Work::kNone;
+    if (work == Work::kLook) {
+      place.expected = seen.ok();
+      place.seen = std::move(seen);
+    } else {
+      place.database = std::move(database);
+    }
+    NoteEndedLocked();
+    done_.notify_all();
+  }
+}
+
+}  // namespace hyperloop::agent

@@ -1,0 +1,143 @@
+// hyperloop-agent: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+
+#include "agent/agent_program.h"
+#include "hyperloop/command_line/command_line.h"
+#include "hyperloop/core/log_level.h"
+#include "hyperloop/core/text.h"
+#include "options/option_text.h"
+
+namespace {
+
+using hyperloop::agent::AgentOptions;
+using hyperloop::agent::Ready;
+using std::chrono::milliseconds;
+
+// A time with ms or s.
+void AddTime(CLI::App& app, const std::string& name, milliseconds* time, milliseconds least,
+             milliseconds most, const std::string& text) {
+  using hyperloop::option_text::FormatMilliseconds;
+  const auto parse = [=](const std::vector<std::string>& words) {
+    const auto parsed = hyperloop::option_text::ParseMilliseconds(words.at(0));
+    if (!parsed || *parsed < least || *parsed > most) {
+      throw CLI::ValidationError(
+          name, hyperloop::Text("'", words[0], "' is no time from ", FormatMilliseconds(least),
+                                " to ", FormatMilliseconds(most), " (a number with ms or s)"));
+    }
+    *time = *parsed;
+    return true;
+  };
+  app.add_option(name, parse, text)->type_name("TIME")->default_str(FormatMilliseconds(*time));
+}
+
+void AddGroupOptions(CLI::App& app, AgentOptions* options) {
+  app.add_option(
+         "--uri", options->uri,
+         "the group, with the device, the pool and the keys of this node, as a primary here "
+         "would open it; restore=true and rebind=true are added")
+      ->required()
+      ->type_name("URI");
+  app.add_option("--node", options->node,
+                 "this node's name, another one than each other agent's of the group")
+      ->required()
+      ->type_name("NAME");
+  app.add_option("--db", options->db,
+                 "the service's database directory on this node, which is bound to the group; made "
+                 "or set to what the group holds whenever the service takes the group")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("command", options->command,
+                 "-- PROGRAM and its arguments: the service, which opens the database in DIR")
+      ->required();
+}
+
+void AddTimes(CLI::App& app, AgentOptions* options) {
+  using std::chrono::seconds;
+  auto& timing = options->timing;
+  AddTime(app, "--look-interval", &timing.look_interval, milliseconds(50), seconds(5),
+          "how often the group's replicas are looked at");
+  AddTime(app, "--failover-timeout", &timing.failover_timeout, seconds(2), seconds(600),
+          "how long the primary must give no sign of life to a majority of the replicas before "
+          "another node takes its place");
+  AddTime(
+      app, "--lease", &timing.lease, milliseconds(500), seconds(450),
+      "how long a sign of life at a majority lets this node say that it is the primary; at most "
+      "three quarters of --failover-timeout");
+  AddTime(app, "--isolation-timeout", &timing.isolation_timeout, milliseconds(0), seconds(3600),
+          "how long the service may run without a lease before it is ended; 0ms: it stays");
+  AddTime(app, "--stagger", &timing.stagger, milliseconds(50), seconds(60),
+          "how long a node waits on average, at random, before it takes a group that is free");
+  AddTime(app, "--hold-off", &timing.hold_off, seconds(1), seconds(3600),
+          "how much longer a node waits that has failed of late; it doubles with each further "
+          "failure within an hour, to sixteen times as much");
+  AddTime(app, "--start-timeout", &timing.start_timeout, seconds(1), seconds(3600),
+          "how long the service may take to take the group and be ready; then it is ended");
+  AddTime(app, "--stop-timeout", &options->stop_timeout, milliseconds(100), seconds(3600),
+          "how long the service may take to end after SIGTERM; then it is killed");
+}
+
+void AddShown(CLI::App& app, AgentOptions* options, std::string* ready) {
+  CLI::Option* const http =
+      app.add_option("--http", options->http.address,
+                     "show /primary, /replica, /health, /cluster and /metrics by HTTP at this "
+                     "numeric loopback address; port 0: a free one, which the first line of output "
+                     "names. Without it no port is open")
+          ->type_name("ADDRESS:PORT");
+  app.add_flag("--http-open", options->http.open,
+               "--http may be an address that other machines reach: whoever reaches it reads the "
+               "names of nodes and replicas, and how they are, without proving who he is")
+      ->needs(http);
+  app.add_option("--role-file", options->role_file,
+                 "a file that says this node's role as JSON, and is replaced when that changes")
+      ->type_name("FILE");
+  app.add_option("--ready", *ready,
+                 "when the service is ready: serves, once it has the group; notify, once it has "
+                 "said so, too (sd_notify, READY=1)")
+      ->check(CLI::IsMember({"serves", "notify"}))
+      ->capture_default_str();
+}
+
+// Blocks the signals that RunAgent waits for. Called before any thread starts, so that it alone
+// takes them.
+void BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "One node of a service that fails over by itself: looks at a group's replicas, starts the "
+      "service here when this node is to be the primary, and ends it when it is not. The replicas "
+      "decide between nodes; agents do not speak to each other."};
+  AgentOptions options;
+  options.http.address_option = "--http";
+  options.http.open_option = "--http-open";
+  std::string ready = "serves", log_level = "info";
+  AddGroupOptions(app, &options);
+  AddTimes(app, &options);
+  AddShown(app, &options, &ready);
+  hyperloop::AddLogLevel(app, &log_level);
+  hyperloop::AddConfig(app);
+  app.name("hyperloop-agent");
+  app.positionals_at_end();
+  app.set_version_flag("--version", "hyperloop-agent " HYPERLOOP_VERSION);
+  hyperloop::AddHelpJson(app);
+  if (const auto status = hyperloop::ParseCommandLine(app, argc, argv)) return *status;
+  options.ready = ready == "notify" ? Ready::kNotify : Ready::kServes;
+
+  BlockSignals();
+  const auto log = hyperloop::StderrLog("hyperloop-agent", hyperloop::LogLevelOf(log_level));
+  const hyperloop::Status status = hyperloop::agent::RunAgent(options, log);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "hyperloop-agent: %s\n", status.message().c_str());
+  return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
+}

@@ -1,0 +1,137 @@
+#include "agent/pages.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "hyperloop/core/text.h"
+#include "hyperloop/core/unique_fd.h"
+#include "hyperloop/metrics/page.h"
+
+namespace hyperloop::agent {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using metrics::Answer;
+
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+bool IsPrimary(const Picture& picture, Picture::Time now) {
+  return picture.primary && now < picture.lease_end;
+}
+
+bool IsSeen(const Picture& picture, Picture::Time now, std::chrono::nanoseconds stale) {
+  return picture.seen.has_value() && now - *picture.seen < stale;
+}
+
+double Seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+Json Brief(const Picture& picture, Picture::Time now) {
+  return {{"node", picture.node},
+          {"state", picture.state},
+          {"primary", IsPrimary(picture, now)},
+          {"epoch", picture.epoch},
+          {"why", picture.why}};
+}
+
+Json Whole(const Picture& picture, Picture::Time now) {
+  Json json = Brief(picture, now);
+  json["group"] = picture.group;
+  json["owner"] = picture.owner;
+  json["owner_node"] = picture.owner_node;
+  json["released"] = picture.released;
+  json["lease_seconds"] = picture.primary ? Seconds(picture.lease_end - now) : 0.0;
+  json["service_pid"] = picture.service_pid;
+  json["looks"] = picture.looks;
+  json["takings"] = picture.takings;
+  json["replicas"] = Json::array();
+  for (const Picture::Replica& each : picture.replicas) {
+    json["replicas"].push_back({{"address", each.address},
+                                {"error", each.error},
+                                {"epoch", each.sealed_epoch},
+                                {"installed_epoch", each.installed_epoch},
+                                {"released", each.released}});
+  }
+  return json;
+}
+
+std::string MetricsText(const Picture& picture, Picture::Time now) {
+  metrics::Page page;
+  page.Add("hyperloop_build_info", 1,
+           {{"program", "hyperloop-agent"}, {"version", HYPERLOOP_VERSION}});
+  page.Add("hyperloop_agent_state", 1, {{"node", picture.node}, {"state", picture.state}});
+  page.Add("hyperloop_agent_primary", IsPrimary(picture, now) ? 1 : 0);
+  page.Add("hyperloop_agent_epoch", picture.epoch);
+  page.Add("hyperloop_agent_visible_replicas",
+           std::ranges::count_if(picture.replicas,
+                                 [](const Picture::Replica& each) { return each.error.empty(); }));
+  page.Add("hyperloop_agent_looks_total", picture.looks);
+  page.Add("hyperloop_agent_looks_without_majority_total", picture.looks_without_majority);
+  page.Add("hyperloop_agent_takings_total", picture.takings);
+  page.Add("hyperloop_agent_start_failures_total", picture.start_failures);
+  page.Add("hyperloop_agent_service_ends_total", picture.service_ends);
+  return page.Text();
+}
+
+Answer Say(bool yes, const char* type, std::string text) {
+  return {yes ? 200 : 503, type, std::make_shared<const std::string>(std::move(text))};
+}
+
+}  // namespace
+
+void Pages::Set(Picture picture) {
+  const MutexLock lock(mutex_);
+  picture_ = std::move(picture);
+}
+
+Answer Pages::Get(std::string_view path) const {
+  MutexLock lock(mutex_);
+  const Picture picture = picture_;
+  lock.unlock();
+  const Picture::Time now = BootClock::now();
+  if (path == "/metrics") return Say(true, Answer::kPage, MetricsText(picture, now));
+  if (path == "/cluster") return Say(true, Answer::kJson, Dump(Whole(picture, now)));
+  const std::string brief = Dump(Brief(picture, now));
+  const bool seen = IsSeen(picture, now, stale_);
+  if (path == "/primary") return Say(IsPrimary(picture, now), Answer::kJson, brief);
+  if (path == "/replica") return Say(picture.standby && seen, Answer::kJson, brief);
+  if (path == "/health") return Say(seen, Answer::kJson, brief);
+  return {404, Answer::kText,
+          std::make_shared<const std::string>(
+              "there are /primary, /replica, /health, /cluster and /metrics\n")};
+}
+
+std::string RoleText(const Picture& picture) {
+  return Dump({{"node", picture.node},
+               {"group", picture.group},
+               {"state", picture.state},
+               {"primary", picture.primary},
+               {"epoch", picture.epoch},
+               {"owner_node", picture.owner_node}});
+}
+
+Status ReplaceFile(const std::string& path, std::string_view text) {
+  const std::string beside = path + ".new";
+  UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!fd) return FromErrno(errno, "writing " + beside);
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = TEMP_FAILURE_RETRY(::write(fd.get(), rest.data(), rest.size()));
+    if (written < 0) return FromErrno(errno, "writing " + beside);
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  fd.Reset(-1);
+  if (std::rename(beside.c_str(), path.c_str()) != 0) return FromErrno(errno, "replacing " + path);
+  return {};
+}
+
+}  // namespace hyperloop::agent

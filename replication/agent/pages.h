@@ -1,0 +1,67 @@
+// Pages: what an agent shows of itself by HTTP, and the file that says its role.
+//
+// Whether this node is the primary is decided at the moment of the request, by the clock, and not
+// by what the agent said last: an agent that was stopped shows no old truth when it goes on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/boot_clock.h"
+#include "hyperloop/core/mutex.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/metrics/server.h"
+
+namespace hyperloop::agent {
+
+// What the agent knows of the group and of itself.
+struct Picture {
+  using Time = BootClock::time_point;
+  struct Replica {
+    std::string address;
+    std::string error;  // why it does not answer; empty: it does, and the rest is what it says
+    uint64_t sealed_epoch = 0, installed_epoch = 0;
+    bool released = false;
+  };
+
+  std::string node;
+  std::string group;         // empty: not known
+  std::string state;         // of the machine
+  std::string why;           // for people: what it waits for, or what is wrong; may be empty
+  uint64_t epoch = 0;        // newest one that a replica has promised
+  std::string owner;         // for people: who has it
+  std::string owner_node;    // the node on which an agent started that one; empty: none did
+  bool released = false;     // that one has closed in order
+  bool primary = false;      // this node's service has the group, and is ready
+  Time lease_end{};          // of that
+  bool standby = false;      // it is not, and its agent would take the group if it became free
+  std::optional<Time> seen;  // when a majority of the replicas answered last
+  std::vector<Replica> replicas;
+  uint64_t service_pid = 0;  // 0: it does not run
+  uint64_t looks = 0, looks_without_majority = 0, takings = 0, start_failures = 0, service_ends = 0;
+};
+
+class Pages {
+ public:
+  // `stale`: an agent that has not seen a majority for so long is not in health.
+  explicit Pages(std::chrono::nanoseconds stale) : stale_(stale) {}
+
+  void Set(Picture picture);
+  // What is at `path`, to be said to whoever asks. Any thread may call it.
+  metrics::Answer Get(std::string_view path) const;
+
+ private:
+  const std::chrono::nanoseconds stale_;
+  mutable Mutex mutex_;
+  Picture picture_ HL_GUARDED_BY(mutex_);
+};
+
+// The contents of the role file.
+std::string RoleText(const Picture& picture);
+// Replaces the file in one step, so that whoever reads it finds one of the two whole.
+Status ReplaceFile(const std::string& path, std::string_view text);
+
+}  // namespace hyperloop::agent

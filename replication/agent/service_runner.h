@@ -1,0 +1,73 @@
+// ServiceRunner: starts the service so that its opening of the database takes the group, and ends
+// it: in order, and by force if that takes too long.
+//
+// The service runs under hyperloopctl exec, with its directory bound to the group, and with a tag
+// in its environment, which the group's replicas show in the name of their owner. Each start has
+// another tag. One thread uses it, which lives as long as the program.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/boot_clock.h"
+#include "agent/service_process.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop::agent {
+
+class ServiceRunner {
+ public:
+  using Time = BootClock::time_point;
+  struct Options {
+    StoreOptions store;  // of the group, as a primary on this node opens it
+    std::string node;
+    std::string db;
+    std::vector<std::string> command;
+    std::chrono::milliseconds stop_timeout{};
+  };
+  // Refuses what cannot be started: hyperloopctl is not found, or the command, or the plugin cannot
+  // be preloaded into it (ctl/preload.h).
+  static Result<std::unique_ptr<ServiceRunner>> Make(Options options);
+
+  // The service does not run.
+  Status Start();
+  // Asks the service to end, and kills it stop_timeout later. Does nothing if it does not run, or
+  // was asked already.
+  void Stop(Time now);
+  void Kill();
+
+  bool runs() const { return process_ != nullptr; }
+  pid_t pid() const { return process_ == nullptr ? 0 : process_->pid(); }
+  // Whether the owner of this name (NodeStatus::owner_name) is the service, or was started by it.
+  bool Owns(const std::string& owner_name) const;
+  // Whether the service has said since its start that it is ready (sd_notify, READY=1).
+  bool notified() const { return notified_; }
+
+  // What to poll for, and at what time to call Look at the latest.
+  void AddTo(std::vector<pollfd>* polled) const;
+  std::optional<Time> next() const { return kill_at_; }
+  // Takes note of what has happened. How the service ended, once it has; nothing else.
+  std::optional<std::string> Look(Time now);
+
+ private:
+  ServiceRunner(Options options, std::string program, UniqueFd notify, std::string notify_name);
+
+  const Options options_;
+  const std::string program_;  // hyperloopctl
+  const UniqueFd notify_;      // receives what the service tells its manager
+  const std::string notify_name_;
+  std::string tag_;
+  std::unique_ptr<ServiceProcess> process_;
+  bool notified_ = false;
+  std::optional<Time> kill_at_;
+};
+
+}  // namespace hyperloop::agent

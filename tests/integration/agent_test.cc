@@ -1,0 +1,236 @@
+// hyperloop-agent: two nodes of a service, each with an agent, a directory and a pool of its own,
+// over one group of three replicas. What a node acknowledged is served by the next one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "integration/ctl_run.h"
+#include "support/child_process.h"
+#include "support/eventually.h"
+#include "support/http_get.h"
+#include "support/shared_cluster.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// One node: its agent, and what its service says.
+class Node {
+ public:
+  Node(const TestCluster& cluster, std::string name)
+      : name_(std::move(name)), folder_(cluster.folder() + "/" + name_) {
+    std::filesystem::create_directory(folder_);
+    StoreOptions store = cluster.Options();
+    store.pool = folder_ + "/primary.pool";
+    store.on_replica_failure = OnReplicaFailure::kAuto;
+    uri_ = FormatStoreUri(store);
+  }
+
+  const std::string& name() const { return name_; }
+  const std::string& address() const { return address_; }
+  std::string Directory() const { return folder_ + "/db"; }
+  std::vector<std::string> Command(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> argv{ProgramPath("hyperloop-agent"),
+                                  "--node",
+                                  name_,
+                                  "--uri",
+                                  uri_,
+                                  "--db",
+                                  Directory(),
+                                  "--ready",
+                                  "notify",
+                                  "--role-file",
+                                  folder_ + "/role.json"};
+    argv.insert(argv.end(), {"--http", address_.empty() ? "127.0.0.1:0" : address_});
+    argv.insert(argv.end(), more.begin(), more.end());
+    argv.insert(argv.end(),
+                {"--", ProgramPath("../tests/agent_service"), Directory(), folder_ + "/progress"});
+    return argv;
+  }
+  void Start(const std::vector<std::string>& more = {}) {
+    agent_ = ChildProcess::Spawn(Command(more));
+    const std::string ready = agent_.ReadLine();
+    ASSERT_THAT(ready, StartsWith("ready 127.0.0.1:"));
+    if (address_.empty()) address_ = ready.substr(6);  // it stays, as others may use it meanwhile
+  }
+  ChildProcess& agent() { return agent_; }
+
+  // What /cluster says; null: nobody answers.
+  nlohmann::json Cluster() const {
+    const std::string answer = HttpGet(address_, "/cluster");
+    const size_t body = answer.find("\r\n\r\n");
+    if (body == std::string::npos) return nullptr;
+    return nlohmann::json::parse(answer.substr(body + 4), nullptr, false);
+  }
+  bool Says(const std::string& path) const {
+    return HttpGet(address_, path).starts_with("HTTP/1.1 200 ");
+  }
+  bool AwaitPrimary() const {
+    return Eventually([this] { return Says("/primary"); });
+  }
+  nlohmann::json Role() const {
+    return nlohmann::json::parse(Slurp(folder_ + "/role.json"), nullptr, false);
+  }
+  // How many keys its service has acknowledged.
+  uint64_t Acknowledged() const {
+    uint64_t number = 0;
+    std::ifstream(folder_ + "/progress", std::ios::binary)
+        .read(reinterpret_cast<char*>(&number), sizeof number);
+    return number;
+  }
+  // How many keys the service found when it opened the database last: the next such line.
+  uint64_t Serves() {
+    constexpr std::string_view kServes = "ready serves ";
+    std::string line = agent_.ReadLine();
+    while (!line.empty() && !line.starts_with(kServes)) {
+      EXPECT_THAT(line, Not(HasSubstr("wrong"))) << name_;
+      line = agent_.ReadLine();
+    }
+    return line.empty() ? 0 : std::stoull(line.substr(kServes.size()));
+  }
+  bool Writes() const {
+    const uint64_t before = Acknowledged();
+    return Eventually([&] { return Acknowledged() > before + 20; });
+  }
+
+ private:
+  const std::string name_, folder_;
+  std::string uri_, address_;
+  ChildProcess agent_;
+};
+
+// Asks both nodes all the time whether they are the primary.
+class DualWatch {
+ public:
+  DualWatch(const Node& a, const Node& b) : thread_([this, &a, &b] { Run(a, b); }) {}
+  ~DualWatch() { Stop(); }
+  // How often both were, with one question between two.
+  int Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return dual_;
+  }
+
+ private:
+  // The first node was the primary before and after the second one was, in one epoch. So both were
+  // at a time.
+  void Run(const Node& a, const Node& b) {
+    while (!stop_) {
+      for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+        const std::string before = HttpGet(one->address(), "/primary");
+        const bool between = other->Says("/primary");
+        const std::string after = HttpGet(one->address(), "/primary");
+        if (between && before == after && before.starts_with("HTTP/1.1 200 ")) ++dual_;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  std::atomic<bool> stop_{false};
+  std::atomic<int> dual_{0};
+  std::thread thread_;
+};
+
+class AgentTest : public SharedClusterTest<3, 64 << 20> {
+ protected:
+  // A group that holds a database, closed in order. The agents would not format one.
+  void MakeDatabase() {
+    const std::string directory = a_.Directory();
+    const CtlRun made =
+        RunCtl(cluster_.folder(), {"exec", "--bind", directory + "=" + cluster_.uri(), "--", "ldb",
+                                   "--db=" + directory, "--create_if_missing", "put", "x", "y"});
+    ASSERT_EQ(made.exit_status, 0) << made.err;
+    const CtlRun removed =
+        RunCtl(cluster_.folder(), {"exec", "--bind", directory + "=" + cluster_.uri(), "--", "ldb",
+                                   "--db=" + directory, "delete", "x"});
+    ASSERT_EQ(removed.exit_status, 0) << removed.err;
+    std::filesystem::remove_all(directory);
+  }
+  void StartBoth(const std::vector<std::string>& more = {}) {
+    ASSERT_NO_FATAL_FAILURE(MakeDatabase());
+    ASSERT_NO_FATAL_FAILURE(a_.Start(more));
+    ASSERT_TRUE(a_.AwaitPrimary());
+    ASSERT_EQ(a_.Serves(), 0u);
+    ASSERT_NO_FATAL_FAILURE(b_.Start(more));
+    ASSERT_TRUE(Eventually([&] { return b_.Says("/replica"); }));
+  }
+  uint64_t Epoch() const {
+    const auto status = cluster_.ReplicaStatus(0);
+    EXPECT_OK(status);
+    return status.ok() ? status->sealed_epoch : 0;
+  }
+
+  Node a_{cluster_, "a"}, b_{cluster_, "b"};
+};
+
+TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  DualWatch watch(a_, b_);
+  ASSERT_TRUE(a_.Writes());
+  EXPECT_FALSE(b_.Says("/primary"));
+  EXPECT_EQ(b_.Cluster()["owner_node"], "a");
+  EXPECT_EQ(a_.Role()["primary"], true);
+
+  a_.agent().Kill();  // and the kernel kills the service
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_GE(b_.Serves(), a_.Acknowledged());
+  EXPECT_GT(a_.Acknowledged(), 20u);
+  ASSERT_TRUE(b_.Writes());
+  EXPECT_EQ(b_.Role()["primary"], true);
+
+  // The lost node comes back, and follows. Its directory is of before.
+  ASSERT_NO_FATAL_FAILURE(a_.Start());
+  ASSERT_TRUE(Eventually([&] { return a_.Says("/replica"); }));
+  EXPECT_FALSE(a_.Says("/primary"));
+
+  // The other agent is ended in order, which hands the group over.
+  b_.agent().Signal(SIGTERM);
+  EXPECT_EQ(b_.agent().Wait(), 0);
+  ASSERT_TRUE(a_.AwaitPrimary());
+  EXPECT_GE(a_.Serves(), b_.Acknowledged());
+  ASSERT_TRUE(a_.Writes());
+  EXPECT_EQ(watch.Stop(), 0);
+}
+
+TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {
+  const uint64_t epoch = Epoch();
+  ASSERT_NO_FATAL_FAILURE(a_.Start());
+  ASSERT_TRUE(Eventually([&] {
+    const auto why = a_.Cluster()["why"];
+    return why.is_string() &&
+           why.get<std::string>().find("the group holds none") != std::string::npos;
+  }));
+  EXPECT_EQ(Epoch(), epoch);
+  EXPECT_FALSE(a_.Says("/primary"));
+  a_.agent().Signal(SIGTERM);
+  EXPECT_EQ(a_.agent().Wait(), 0);
+}
+
+TEST_F(AgentTest, AQuietTimeChangesNoRole) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "60s"}));
+  const uint64_t epoch = Epoch();
+  const uint64_t a = a_.Cluster()["looks"], b = b_.Cluster()["looks"];
+  ASSERT_TRUE(
+      Eventually([&] { return a_.Cluster()["looks"] > a + 30 && b_.Cluster()["looks"] > b + 30; }));
+  EXPECT_EQ(Epoch(), epoch);
+  EXPECT_TRUE(a_.Says("/health"));
+  EXPECT_TRUE(b_.Says("/health"));
+  EXPECT_FALSE(b_.Says("/primary"));
+  EXPECT_EQ(b_.Cluster()["takings"], 0);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
