@@ -7,8 +7,6 @@
 namespace hyperloop::agent {
 namespace {
 
-// A gap of more looks than these makes the observation begin anew.
-constexpr int kGap = 3;
 // A service that ends by itself is started again where it was, once in so long a time.
 constexpr std::chrono::seconds kRestartInterval{60};
 // Failures further back count no more.
@@ -75,8 +73,8 @@ void Machine::LearnOwner(const Look& look, Time now) {
     released += seen.released ? 1 : 0;
     ++(seen.ours ? ours : others);
   }
-  const bool was_released = std::exchange(released_, released >= Majority());
-  if (released_ && !was_released) released_seen_ = now;
+  released_ = released >= Majority();
+  if (released_ && std::exchange(released_epoch_, epoch_) != epoch_) released_seen_ = now;
   ours_ = ours >= Majority();
   others_ = others >= Majority();
 }
@@ -94,11 +92,12 @@ void Machine::RenewLease() {
 }
 
 Action Machine::OnLook(const Look& look, Time now, double random) {
-  if (!Counts(look)) return OnTime(now);
-  if (!seen_.has_value() || look.began - *seen_ > kGap * timing_.look_interval) quiet_since_ = now;
+  if (!Counts(look) || now - look.began > MostGap()) return OnTime(now);
+  if (!seen_.has_value() || look.began - *seen_ > MostGap()) quiet_since_ = now;
   seen_ = look.began;
   Learn(look, now);
   LearnOwner(look, now);
+  NoteClaim(now);
   JudgeFailure(now);
   return runs_ ? Run(now) : Wait(now, random);
 }
@@ -109,22 +108,36 @@ Action Machine::End(Action how) {
   return how;
 }
 
+// If there was another owner between the one of the start and this node, it may have had a lease.
 void Machine::NoteClaim(Time now) {
-  if (ours_ && !claim_from_.has_value()) claim_from_ = now + timing_.lease;
+  if (!ours_ || claim_from_.has_value()) return;
+  const bool next = epoch_ == epoch_at_start_ + 1;
+  claim_from_ = next ? predecessor_over_.value_or(now + OthersLease()) : now + OthersLease();
 }
 
 Action Machine::Run(Time now) {
   if (state_ == State::kStopping) return Action::kNone;
   if (had_group_ && others_) return End(Action::kStop);
-  NoteClaim(now);
   RenewLease();
   if (lease_begin_.has_value()) had_group_ = true;
   return OnTime(now);
 }
 
+// Of a time in which the agent stood still, no more counts than a gap between looks may last.
+void Machine::NoteIsolation(Time now) {
+  const auto watched = std::min<BootClock::duration>(now - called_, MostGap());
+  called_ = now;
+  if (!lease_begin_.has_value() || now < lease_end()) {
+    without_lease_ = BootClock::duration(0);
+  } else {
+    without_lease_ += std::min(watched, now - lease_end());
+  }
+}
+
 Action Machine::OnTime(Time now) {
+  NoteIsolation(now);
   if (!runs_) {
-    const bool lost = !seen_.has_value() || now - *seen_ > kGap * timing_.look_interval;
+    const bool lost = !seen_.has_value() || now - *seen_ > MostGap();
     if (lost) state_ = State::kLost;
     if (lost) due_.reset();
     return Action::kNone;
@@ -133,15 +146,14 @@ Action Machine::OnTime(Time now) {
   const bool ready = had_group_ && ready_;
   if (!ready && now - started_ >= timing_.start_timeout) return End(Action::kStop);
   const auto isolation = timing_.isolation_timeout;
-  if (had_group_ && isolation.count() != 0 && now >= lease_end() + isolation)
-    return End(Action::kKill);
+  if (isolation.count() != 0 && without_lease_ >= isolation) return End(Action::kKill);
   const bool claims = ready && claim_from_.has_value() && now >= *claim_from_;
   state_ = claims ? State::kPrimary : State::kTaking;
   return Action::kNone;
 }
 
-bool Machine::IsFree(Time now) const {
-  return released_ || ours_ || now - quiet_since_ >= timing_.failover_timeout;
+bool Machine::IsFree() const {
+  return released_ || ours_ || *seen_ - quiet_since_ >= timing_.failover_timeout;
 }
 
 // Whoever lost a race to another node has not failed.
@@ -155,8 +167,13 @@ void Machine::JudgeFailure(Time now) {
   ++failures_;
 }
 
+Time Machine::held_until() const {
+  if (failures_ == 0 || !last_failure_.has_value()) return Time::min();
+  return *last_failure_ + timing_.hold_off * (1u << std::min(failures_ - 1, kMostDoublings));
+}
+
 Action Machine::Wait(Time now, double random) {
-  if (shutdown_ || !IsFree(now)) {
+  if (shutdown_ || !IsFree()) {
     due_.reset();
     const bool quiet = now - quiet_since_ >= timing_.failover_timeout / 2;
     state_ = quiet && !shutdown_ ? State::kSuspect : State::kFollow;
@@ -166,13 +183,15 @@ Action Machine::Wait(Time now, double random) {
     const bool restarts = had_group_ && ours_ &&
                           (!last_restart_.has_value() || now - *last_restart_ >= kRestartInterval);
     if (restarts) last_restart_ = now;
-    const uint32_t doublings = std::min(failures_ == 0 ? 0 : failures_ - 1, kMostDoublings);
-    auto wait = std::chrono::duration_cast<BootClock::duration>(timing_.stagger * (2 * random));
-    if (failures_ != 0) wait += timing_.hold_off * (1u << doublings);
-    due_ = restarts ? now : now + wait;
+    const auto wait =
+        std::chrono::duration_cast<BootClock::duration>(timing_.stagger * (2 * random));
+    due_ = restarts ? now : std::max(now, held_until()) + wait;
   }
   state_ = State::kCandidate;
-  if (now < *due_) return Action::kNone;
+  return now < *due_ ? Action::kNone : Start(now);
+}
+
+Action Machine::Start(Time now) {
   due_.reset();
   state_ = State::kTaking;
   runs_ = true;
@@ -181,9 +200,13 @@ Action Machine::Wait(Time now, double random) {
   epoch_at_start_ = epoch_;
   lease_begin_.reset();
   for (auto& [address, known] : known_) known.moved.reset();
+  predecessor_over_.reset();
+  if (ours_) {
+    predecessor_over_ = claim_from_;
+  } else if (released_) {
+    predecessor_over_ = released_seen_.value_or(now) + OthersLease();
+  }
   claim_from_.reset();
-  if (ours_) claim_from_ = now;
-  if (!ours_ && released_) claim_from_ = released_seen_.value_or(now) + timing_.lease;
   ++takings_;
   return Action::kStart;
 }

@@ -8,7 +8,8 @@
 // the machine adds is that this happens only when it is due:
 //
 // - Only looks count which a majority of the newest configuration, and of all replicas, answered.
-//   After a gap between two of them the observation begins anew, as when the agent stood still.
+//   After a gap between two of them the observation begins anew, as when the agent stood still. One
+//   whose answers come so late counts as none, and silence is measured to the last that counts.
 // - The group is free if its owner has closed it, or was this node's service and has ended, or if
 //   for failover_timeout no replica that answers has shown a new heartbeat or a new epoch.
 // - This node has a lease from the time at which a majority had last shown, at the latest, a new
@@ -17,7 +18,8 @@
 //   the heartbeat when it looks there, or later, and waits longer than any lease from then on.
 // - A predecessor whose group was taken may have written a heartbeat just before a majority was
 //   sealed. So this node is the primary only when a lease from then on would be over, too; or, if
-//   the predecessor had closed the group, one from the time at which that was seen.
+//   the predecessor had closed the group, one from the time at which that was seen. One more
+//   thousandth bears clocks that run apart.
 #pragma once
 
 #include <chrono>
@@ -101,6 +103,9 @@ class Machine {
     return lease_begin_.has_value() ? *lease_begin_ + timing_.lease : Time::min();
   }
   std::optional<Time> majority_seen() const { return seen_; }
+  // After a failure this node takes the group no earlier, but may be started again once where it
+  // was. That is a handicap: longer after more failures of late, and over in minutes.
+  Time held_until() const;
   uint64_t takings() const { return takings_; }
   uint64_t failures() const { return failures_in_all_; }
 
@@ -111,14 +116,21 @@ class Machine {
     // When the last look began that read an older heartbeat: the newest one was written later.
     std::optional<Time> moved;
   };
+  // A longer one makes the observation begin anew.
+  BootClock::duration MostGap() const { return 3 * timing_.look_interval; }
   size_t Majority() const { return all_ / 2 + 1; }  // of all replicas
   bool Counts(const Look& look);
   void Learn(const Look& look, Time now);
   void LearnOwner(const Look& look, Time now);
   void RenewLease();
-  bool IsFree(Time now) const;
+  bool IsFree() const;
+  void NoteIsolation(Time now);
   void JudgeFailure(Time now);
+  std::chrono::nanoseconds OthersLease() const {
+    return timing_.lease + std::chrono::microseconds(timing_.lease.count());
+  }
   void NoteClaim(Time now);
+  Action Start(Time now);
   Action Run(Time now);
   Action Wait(Time now, double random);
   Action End(Action how);
@@ -134,15 +146,21 @@ class Machine {
   Time quiet_since_{};        // no sign of life was seen since then, without a gap
   uint64_t epoch_ = 0;
   bool released_ = false;
-  bool ours_ = false;    // as SeenReplica's, says a majority of all
-  bool others_ = false;  // somebody else has the epoch, says a majority of all
-  std::optional<Time> released_seen_;
+  bool ours_ = false;                  // as SeenReplica's, says a majority of all
+  bool others_ = false;                // somebody else has the epoch, says a majority of all
+  std::optional<Time> released_seen_;  // of released_epoch_, first
+  uint64_t released_epoch_ = 0;
   std::optional<Time> lease_begin_;
-  std::optional<Time> due_;         // when a candidate takes the group
-  Time started_{};                  // the service, last
-  bool ready_ = false;              // since then
-  bool had_group_ = false;          // it had a lease since then
-  std::optional<Time> claim_from_;  // when every lease of its predecessor is over
+  BootClock::duration without_lease_{};  // since it had one, as far as the agent watched
+  Time called_{};                        // when OnTime was called last
+  std::optional<Time> due_;              // when a candidate takes the group
+  Time started_{};                       // the service, last
+  bool ready_ = false;                   // since then
+  bool had_group_ = false;               // it had a lease since then
+  // When every lease is over of whoever had the group at the start; nothing: that is not known.
+  std::optional<Time> predecessor_over_;
+  // As that, of whoever had it before this node; nothing: this node has not had it since.
+  std::optional<Time> claim_from_;
   uint64_t epoch_at_start_ = 0;
   bool failed_ = false;    // it has ended, and that is not judged yet
   uint32_t failures_ = 0;  // of late

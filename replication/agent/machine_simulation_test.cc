@@ -1,0 +1,812 @@
+// Several agents' machines over a simulated group, in true time that none of them knows: each
+// host's clock runs up to 200 ppm wrong, a look takes time and an agent may stand still in the
+// midst of one, messages are under way, and ways fail in one direction or both. A failure prints
+// its seed, and the command that replays it.
+//
+// What happens after each failure (docs/architecture.md tells the rules), and which test holds it:
+//
+//   the service ends               ServiceEnds: it is started again where it was, once
+//   the service cannot be started  StartFails: another node serves; FailedNodeIsNotShutOut
+//   the primary's host is lost     HostLost
+//   the primary is cut off         CutOffPrimary: its claim ends with the lease, then its process
+//   another host is cut off        CutOffOther: nothing happens
+//   a way from the primary fails   OneWayLost: nothing happens, whichever direction it is
+//   every way fails                AllWaysLost: nobody serves; and somebody when they are back
+//   the service stands still       ServiceStandsStill: another node serves, and stays
+//   an agent stands still          AgentStandsStill: it decides nothing from what it did not see
+//   two want the group             OneOfTwoGetsIt
+//   all begin at once              AllBegin
+//   nothing fails                  NothingFails: nobody changes places in an hour
+//   any of these, in any order     AnySchedule: no two claim to be primary, somebody is in the end
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/machine.h"
+#include "support/seeds.h"
+
+namespace hyperloop::agent {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using Moment = std::chrono::nanoseconds;  // of true time
+
+constexpr size_t kHosts = 3, kMajority = 2;
+constexpr seconds kMostHeld{160};  // 16 times Timing::hold_off
+// Each host has a replica, an agent, and the service while the agent runs it.
+
+struct Replica {
+  uint64_t sealed = 1, installed = 1;
+  int owner = 0;  // a service's number
+  bool released = true;
+  uint64_t heartbeat = 1;
+  Moment beaten{};  // when it was written last
+};
+
+struct Group {
+  Moment now{};
+  std::mt19937_64 random;
+  std::array<Replica, kHosts> replicas;
+  std::array<bool, kHosts> up;  // hosts
+  // From a host to a replica: for its agent's looks, and for what its service writes.
+  std::array<std::array<bool, kHosts>, kHosts> looks_cut{}, writes_cut{};
+  std::set<uint64_t> served;  // epochs that a service has served
+  int services = 0;
+  int epochs_served_twice = 0;
+
+  explicit Group(uint64_t seed) : random(seed) { up.fill(true); }
+  double Luck() { return std::uniform_real_distribution<double>()(random); }
+  bool Chance(double part) { return Luck() < part; }
+  Moment Between(Moment least, Moment most) {
+    return least +
+           Moment(static_cast<int64_t>(Luck() * static_cast<double>((most - least).count())));
+  }
+  // A message's.
+  Moment Delay() {
+    return Chance(0.01) ? Between(milliseconds(10), milliseconds(200))
+                        : Between(Moment(20'000), milliseconds(5));
+  }
+  bool Looks(size_t host, size_t replica) const { return up[replica] && !looks_cut[host][replica]; }
+  bool Writes(size_t host, size_t replica) const {
+    return up[replica] && !writes_cut[host][replica];
+  }
+
+  void After(Moment wait, std::function<void()> what) {
+    queue_.push({now + wait, ++count_, std::move(what)});
+  }
+  // The next event, if it is due by then.
+  bool Step(Moment until) {
+    if (queue_.empty() || queue_.top().when > until) {
+      now = until;
+      return false;
+    }
+    const std::function<void()> what = queue_.top().what;
+    now = queue_.top().when;
+    queue_.pop();
+    what();
+    return true;
+  }
+
+ private:
+  struct Item {
+    Moment when;
+    uint64_t number;
+    std::function<void()> what;
+    bool operator<(const Item& other) const {
+      return std::pair(when, number) > std::pair(other.when, other.number);
+    }
+  };
+  std::priority_queue<Item> queue_;
+  uint64_t count_ = 0;
+};
+
+// A service that opens its database on the group: it looks, watches for a sign of life, seals one
+// replica after the other on the state that it saw, installs its epoch, and beats. Some do not
+// watch: what machines promise must not rest on that.
+class Service : public std::enable_shared_from_this<Service> {
+ public:
+  Service(Group& group, size_t host, std::function<void()> on_end)
+      : group_(group), host_(host), number_(++group.services), on_end_(std::move(on_end)) {}
+  int number() const { return number_; }
+  bool serves() const { return serves_ && !ended_; }
+  void StandStill(Moment time) { still_until_ = std::max(still_until_, group_.now + time); }
+
+  void Begin(bool broken) {
+    After(group_.Between(milliseconds(5), milliseconds(100)),
+          broken ? &Service::End : &Service::Look);
+  }
+  void End() {
+    if (std::exchange(ended_, true)) return;
+    group_.After(Moment(0), on_end_);
+  }
+  // In order, if it can.
+  void Close() {
+    if (ended_) return;
+    if (group_.now >= still_until_) Release();
+    End();
+  }
+
+ private:
+  void After(Moment wait, void (Service::*what)()) {
+    group_.After(wait, [self = shared_from_this(), what] { self->Do(what); });
+  }
+  void Do(void (Service::*what)()) {
+    if (ended_) return;
+    if (group_.now < still_until_) return After(still_until_ - group_.now, what);
+    (this->*what)();
+  }
+  bool Has(const Replica& replica) const {
+    return replica.sealed == epoch_ && replica.owner == number_;
+  }
+  void Look() {
+    for (size_t i = 0; i < kHosts; ++i)
+      if (group_.Writes(host_, i)) seen_[i] = group_.replicas[i];
+    const bool watches = !group_.Chance(0.3);
+    const bool released = std::ranges::all_of(
+        seen_, [](const auto& each) { return !each.has_value() || each->released; });
+    if (!watches || released) return After(group_.Delay(), &Service::Judge);
+    After(group_.Between(milliseconds(500), milliseconds(1500)), &Service::Judge);
+  }
+  void Judge() {
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!group_.Writes(host_, i)) seen_[i].reset();
+      if (!seen_[i].has_value()) continue;
+      const Replica& replica = group_.replicas[i];
+      const bool lives = !replica.released && replica.heartbeat != seen_[i]->heartbeat;
+      if (lives || replica.sealed != seen_[i]->sealed) return End();
+      epoch_ = std::max(epoch_, replica.sealed + 1);
+    }
+    if (std::ranges::count_if(seen_, [](const auto& each) { return each.has_value(); }) < 2)
+      return End();
+    Seal();
+  }
+  void Seal() {
+    if (sealing_ == kHosts) return Sealed();
+    const size_t i = sealing_++;
+    Replica& replica = group_.replicas[i];
+    if (!seen_[i].has_value() || !group_.Writes(host_, i)) return Seal();
+    if (replica.sealed != seen_[i]->sealed) return GiveUp();
+    replica.sealed = epoch_;
+    replica.owner = number_;
+    replica.released = false;
+    After(group_.Delay(), &Service::Seal);
+  }
+  size_t Held() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(group_.replicas, [this](const Replica& each) { return Has(each); }));
+  }
+  void Sealed() {
+    if (Held() < kMajority) return GiveUp();
+    Beat();
+    After(group_.Between(milliseconds(1), milliseconds(1000)), &Service::Install);
+  }
+  void GiveUp() {
+    if (group_.Chance(0.5)) Release();
+    End();
+  }
+  void Install() {
+    size_t installed = 0;
+    for (size_t i = 0; i < kHosts; ++i) {
+      Replica& replica = group_.replicas[i];
+      if (!group_.Writes(host_, i) || !Has(replica)) continue;
+      replica.installed = epoch_;
+      ++installed;
+    }
+    if (installed < kMajority) return GiveUp();
+    serves_ = true;
+    if (!group_.served.insert(epoch_).second) ++group_.epochs_served_twice;
+  }
+  void Release() {
+    for (size_t i = 0; i < kHosts; ++i)
+      if (group_.Writes(host_, i) && Has(group_.replicas[i])) group_.replicas[i].released = true;
+  }
+  // A beat that is under way arrives whatever becomes of its sender.
+  void Beat() {
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!group_.Writes(host_, i)) continue;
+      group_.After(group_.Delay(), [self = shared_from_this(), i] { self->Arrive(i); });
+    }
+    After(milliseconds(100), &Service::Beat);
+  }
+  void Arrive(size_t i) {
+    Replica& replica = group_.replicas[i];
+    if (replica.sealed > epoch_ && group_.now >= still_until_) return End();  // it is fenced
+    if (!Has(replica) || !group_.Writes(host_, i)) return;
+    ++replica.heartbeat;
+    replica.beaten = group_.now;
+  }
+
+  Group& group_;
+  const size_t host_;
+  const int number_;
+  const std::function<void()> on_end_;
+  std::array<std::optional<Replica>, kHosts> seen_;
+  size_t sealing_ = 0;
+  uint64_t epoch_ = 0;
+  bool serves_ = false, ended_ = false;
+  Moment still_until_{};
+};
+
+// Whoever drives a machine, as long as its process lives.
+class Agent : public std::enable_shared_from_this<Agent> {
+ public:
+  Agent(Group& group, size_t host, double rate)
+      : group_(group), host_(host), rate_(rate), machine_(timing_, kHosts) {}
+
+  void Begin() { After(group_.Between(Moment(0), milliseconds(200)), &Agent::BeginLook); }
+  // What a request would be told now. One that stands still says nothing.
+  bool Claims() const {
+    return !ended_ && group_.now >= still_until_ && machine_.state() == State::kPrimary &&
+           Local() < machine_.lease_end();
+  }
+  bool serves() const { return service_ != nullptr && service_->serves(); }
+  bool stands_still() const { return group_.now < still_until_; }
+  const Machine& machine() const { return machine_; }
+  Service* service() { return service_.get(); }
+  int starts() const { return starts_; }
+  const std::string& wrong() const { return wrong_; }
+  void ShutDown() { CarryOut(machine_.OnShutdown()); }
+  void Break(bool broken) { broken_ = broken; }
+  void StandStill(Moment time) { still_until_ = std::max(still_until_, group_.now + time); }
+  // With its host, or alone: the service does not survive it.
+  void Kill() {
+    if (service_ != nullptr) service_->End();
+    ended_ = true;
+  }
+  Time Local() const {
+    return Time(seconds(1000 * (host_ + 1))) +
+           Moment(static_cast<int64_t>(static_cast<double>(group_.now.count()) * rate_));
+  }
+  // How long it is held off from now on.
+  Moment Held() const {
+    const Time now = Local(), until = machine_.held_until();
+    return until > now ? until - now : Moment(0);
+  }
+
+ private:
+  struct Answer {
+    Replica seen;
+    Moment read{};
+  };
+  void After(Moment wait, void (Agent::*what)()) {
+    group_.After(wait, [self = shared_from_this(), what] { self->Do(what); });
+  }
+  void Do(void (Agent::*what)()) {
+    if (ended_) return;
+    if (group_.now < still_until_) return After(still_until_ - group_.now, what);
+    (this->*what)();
+  }
+  void BeginLook() {
+    CarryOut(machine_.OnTime(Local()));
+    began_ = Local();
+    ++look_;
+    answers_ = {};
+    Moment longest{};
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!group_.Looks(host_, i)) continue;
+      const Moment there = group_.Delay(), back = group_.Delay();
+      longest = std::max(longest, there + back);
+      group_.After(there, [self = shared_from_this(), i, look = look_] { self->Read(i, look); });
+    }
+    After(longest, &Agent::EndLook);
+  }
+  // The replica answers, although the agent may stand still.
+  void Read(size_t i, uint64_t look) {
+    if (look == look_ && group_.Looks(host_, i))
+      answers_[i] = Answer{group_.replicas[i], group_.now};
+  }
+  bool Ours(const Replica& seen) const {
+    return last_service_ != 0 && seen.owner == last_service_ && seen.sealed == seen.installed;
+  }
+  void EndLook() {
+    using Addresses = std::vector<std::string>;
+    static const Addresses addresses = {"a", "b", "c"};
+    agent::Look look{began_, {}};
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!answers_[i].has_value()) continue;
+      const Replica& seen = answers_[i]->seen;
+      look.answers[addresses[i]] = {seen.sealed,    seen.installed, Ours(seen), seen.released,
+                                    seen.heartbeat, addresses,      {}};
+    }
+    NoteWatched();
+    CarryOut(machine_.OnLook(look, Local(), group_.Luck()));
+    CarryOut(machine_.OnTime(Local()));
+    const Moment wait = began_ + timing_.look_interval - Local();
+    After(std::max(wait, Moment(0)), &Agent::BeginLook);
+  }
+  void NoteWatched() {
+    if (group_.now - watched_ > 4 * timing_.look_interval) watched_since_ = group_.now;
+    watched_ = group_.now;
+  }
+  void CarryOut(Action action) {
+    if (action == Action::kStart) return Start();
+    if (action == Action::kNone || service_ == nullptr) return;
+    if (action == Action::kKill) return service_->End();
+    group_.After(group_.Between(Moment(0), seconds(3)), [service = service_] { service->Close(); });
+  }
+  void Start() {
+    if (service_ != nullptr) wrong_ = "it started a service beside the one that it had";
+    CheckSilence();
+    ++starts_;
+    service_ = std::make_shared<Service>(
+        group_, host_, [self = shared_from_this()] { self->Do(&Agent::NoteEnd); });
+    last_service_ = service_->number();
+    service_->Begin(broken_);
+    machine_.OnReady();
+  }
+  void NoteEnd() {
+    service_ = nullptr;
+    machine_.OnEnded(Local());
+  }
+  // A group that its owner has not closed, and that is not this node's, is free only after silence
+  // that was watched, and watched until just now.
+  void CheckSilence() {
+    size_t owned = 0;
+    for (const auto& each : answers_) owned += each.has_value() && Ours(each->seen) ? 1 : 0;
+    if (machine_.released() || owned >= kMajority) return;
+    const double rate = 0.999;  // of the slowest clock, and less
+    const auto answered =
+        std::ranges::count_if(answers_, [](const auto& each) { return each.has_value(); });
+    if (answered < 2) wrong_ = "it judged by a minority";
+    if (group_.now - watched_since_ < timing_.failover_timeout * rate)
+      wrong_ = "it judged what it did not watch";
+    for (const auto& each : answers_) {
+      if (!each.has_value()) continue;
+      if (group_.now - each->read > 4 * timing_.look_interval) wrong_ = "it judged by an old look";
+      const Moment silent = each->read - each->seen.beaten;
+      if (silent < timing_.failover_timeout * rate) wrong_ = "it started in spite of a heartbeat";
+    }
+  }
+
+  Group& group_;
+  const size_t host_;
+  const double rate_;  // of its clock
+  const Timing timing_;
+  Machine machine_;
+  std::array<std::optional<Answer>, kHosts> answers_;  // of the last look
+  Time began_{};
+  uint64_t look_ = 0;
+  Moment watched_ = -seconds(10), watched_since_{};  // looks have ended since then without a gap
+  std::shared_ptr<Service> service_;
+  int last_service_ = 0, starts_ = 0;
+  bool broken_ = false, ended_ = false;
+  std::string wrong_;
+  Moment still_until_{};
+};
+
+class AgentsTest : public testing::Test {
+ protected:
+  void Begin(uint64_t seed) {
+    group_.emplace(seed);
+    most_claims_ = 0;
+    wrong_.clear();
+    agents_ = {};
+    for (size_t i = 0; i < kHosts; ++i) {
+      rates_[i] = 1 + (group_->Luck() * 2 - 1) * 200e-6;
+      Boot(i);
+    }
+  }
+  void BeginServed(uint64_t seed) {
+    Begin(seed);
+    ASSERT_TRUE(RunUntilServed(seconds(10)));
+    Run(seconds(3));
+    primary_ = Primary();
+    ASSERT_TRUE(primary_.has_value());
+  }
+  void Boot(size_t host) {
+    group_->up[host] = true;
+    StartAgent(host);
+  }
+  void StartAgent(size_t host) {
+    if (agents_[host] != nullptr) return;
+    agents_[host] = std::make_shared<Agent>(*group_, host, rates_[host]);
+    agents_[host]->Begin();
+  }
+  void KillAgent(size_t host) {
+    if (agents_[host] == nullptr) return;
+    NoteWrong(host);
+    agents_[host]->Kill();
+    agents_[host] = nullptr;
+  }
+  void Crash(size_t host) {
+    KillAgent(host);
+    group_->up[host] = false;
+  }
+  void Cut(size_t host) {
+    group_->looks_cut[host].fill(true);
+    group_->writes_cut[host].fill(true);
+  }
+  void CutWrites(size_t host) { group_->writes_cut[host].fill(true); }
+  Agent& primary() { return *agents_[*primary_]; }
+  size_t Another() const { return (*primary_ + 1) % kHosts; }
+  // Whether another host serves by then, and goes on to serve.
+  bool AnotherServes(Moment most) {
+    const Moment until = group_->now + most;
+    while (group_->now < until && (!Primary().has_value() || *Primary() == *primary_))
+      Run(milliseconds(50));
+    const std::optional<size_t> found = Primary();
+    const uint64_t epoch = Epoch();
+    Run(seconds(30));
+    return found.has_value() && *found != *primary_ && Primary() == found && Epoch() == epoch;
+  }
+  // Whether nobody has started anything, or changed places, since BeginServed and for a minute.
+  bool NothingHappens() {
+    const uint64_t epoch = Epoch();
+    const int starts = Starts();
+    Run(minutes(1));
+    return Epoch() == epoch && Starts() == starts && primary().serves();
+  }
+  void Mend() {
+    group_->looks_cut = group_->writes_cut = {};
+    for (size_t i = 0; i < kHosts; ++i) {
+      Boot(i);
+      agents_[i]->Break(false);
+    }
+  }
+  void Run(Moment time) {
+    const Moment until = group_->now + time;
+    while (group_->Step(until)) Watch();
+  }
+  bool RunUntilServed(Moment most) {
+    const Moment until = group_->now + most;
+    while (!Primary().has_value() && group_->Step(until)) Watch();
+    return Primary().has_value();
+  }
+  // Whoever claims to be it.
+  std::optional<size_t> Primary() const {
+    for (size_t i = 0; i < kHosts; ++i)
+      if (agents_[i] != nullptr && agents_[i]->Claims()) return i;
+    return std::nullopt;
+  }
+  int Starts() const {
+    int starts = 0;
+    for (const auto& each : agents_) starts += each == nullptr ? 0 : each->starts();
+    return starts;
+  }
+  uint64_t Epoch() const {
+    uint64_t epoch = 0;
+    for (const Replica& each : group_->replicas) epoch = std::max(epoch, each.sealed);
+    return epoch;
+  }
+  void CheckPromises(uint64_t seed) {
+    for (size_t i = 0; i < kHosts; ++i) NoteWrong(i);
+    EXPECT_LE(most_claims_, 1) << "nodes claimed to be the primary at one time";
+    EXPECT_EQ(group_->epochs_served_twice, 0);
+    EXPECT_EQ(wrong_, "");
+    if (HasFailure()) GTEST_FAIL() << test::Replay(seed);
+  }
+  void Disturb();
+
+  std::optional<Group> group_;
+  std::array<std::shared_ptr<Agent>, kHosts> agents_;
+  std::optional<size_t> primary_;  // BeginServed's
+
+ private:
+  void Watch() {
+    int claims = 0;
+    for (const auto& each : agents_) claims += each != nullptr && each->Claims() ? 1 : 0;
+    most_claims_ = std::max(most_claims_, claims);
+  }
+  void NoteWrong(size_t host) {
+    if (agents_[host] != nullptr && wrong_.empty()) wrong_ = agents_[host]->wrong();
+  }
+
+  std::array<double, kHosts> rates_{};
+  int most_claims_ = 0;
+  std::string wrong_;
+};
+
+void AgentsTest::Disturb() {
+  const size_t host = group_->random() % kHosts, replica = group_->random() % kHosts;
+  const std::shared_ptr<Agent>& agent = agents_[host];
+  const Moment time = group_->Between(Moment(0), seconds(6));
+  Service* const service = agent == nullptr ? nullptr : agent->service();
+  switch (group_->random() % 14) {
+    case 0:
+      return Crash(host);
+    case 1:
+    case 2:
+      return Boot(host);
+    case 3:
+      return KillAgent(host);
+    case 4:
+      if (group_->up[host]) StartAgent(host);
+      return;
+    case 5:
+      if (service != nullptr) group_->Chance(0.5) ? service->End() : service->Close();
+      return;
+    case 6:
+      if (service != nullptr) service->StandStill(time);
+      return;
+    case 7:
+      if (agent != nullptr) agent->StandStill(time);
+      return;
+    case 8:
+      if (service != nullptr) service->StandStill(time);
+      if (agent != nullptr) agent->StandStill(time);
+      return;
+    case 9:
+      group_->looks_cut[host][replica] = true;
+      return;
+    case 10:
+      group_->writes_cut[host][replica] = true;
+      return;
+    case 11:
+      return Cut(host);
+    case 12:
+      group_->looks_cut[host].fill(false);
+      group_->writes_cut[host].fill(false);
+      return;
+    default:
+      if (agent != nullptr) agent->Break(group_->Chance(0.5));
+      return;
+  }
+}
+
+TEST_F(AgentsTest, AllBegin) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    Begin(seed);
+    EXPECT_TRUE(RunUntilServed(seconds(10)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, NothingFails) {
+  for (const uint64_t seed : test::Seeds(10)) {
+    BeginServed(seed);
+    const uint64_t epoch = Epoch();
+    const int starts = Starts();
+    for (int i = 0; i < 60; ++i) {
+      Run(minutes(1));
+      EXPECT_EQ(Primary(), primary_);
+    }
+    EXPECT_EQ(Epoch(), epoch);
+    EXPECT_EQ(Starts(), starts);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, ServiceEnds) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    BeginServed(seed);
+    primary().service()->StandStill(seconds(1));
+    Run(milliseconds(400));  // until no heartbeat of it is under way
+    primary().service()->End();
+    Run(milliseconds(10));
+    EXPECT_FALSE(Primary().has_value());
+    EXPECT_TRUE(RunUntilServed(seconds(5))) << test::Replay(seed);
+    ASSERT_EQ(Primary(), primary_) << test::Replay(seed);
+    // Once more within a minute: another node is to try.
+    primary().service()->End();
+    EXPECT_TRUE(AnotherServes(seconds(8)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, StartFails) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    BeginServed(seed);
+    const size_t broken = Another(), last = 3 - broken - *primary_;
+    agents_[broken]->Break(true);
+    Crash(*primary_);
+    EXPECT_TRUE(AnotherServes(seconds(10)));
+    EXPECT_EQ(Primary(), last);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// A failure makes a node step back for a while, and only then.
+TEST_F(AgentsTest, FailedNodeIsNotShutOut) {
+  for (const uint64_t seed : test::Seeds(100)) {
+    BeginServed(seed);
+    const size_t left = Another();
+    KillAgent(3 - left - *primary_);
+    agents_[left]->Break(true);
+    KillAgent(*primary_);
+    Run(minutes(2));
+    EXPECT_FALSE(Primary().has_value());
+    agents_[left]->Break(false);
+    EXPECT_TRUE(RunUntilServed(kMostHeld + seconds(10)));
+    // The failures are long ago when the group is free again.
+    Run(minutes(5));
+    StartAgent(*primary_);
+    agents_[left]->ShutDown();
+    EXPECT_TRUE(RunUntilServed(seconds(10)));
+    Run(seconds(5));
+    KillAgent(left);
+    StartAgent(left);
+    Run(seconds(5));
+    KillAgent(*primary_);
+    EXPECT_TRUE(RunUntilServed(seconds(10)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, HostLost) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    Crash(*primary_);
+    EXPECT_TRUE(AnotherServes(seconds(8)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, CutOffPrimary) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    Cut(*primary_);
+    Run(Timing().lease + milliseconds(2));
+    EXPECT_FALSE(primary().Claims());
+    Run(Timing().isolation_timeout + Timing().look_interval);
+    EXPECT_FALSE(primary().serves());
+    EXPECT_TRUE(AnotherServes(seconds(3)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, CutOffOther) {
+  for (const uint64_t seed : test::Seeds(100)) {
+    BeginServed(seed);
+    Cut(Another());
+    EXPECT_TRUE(NothingHappens());
+    EXPECT_EQ(agents_[Another()]->machine().state(), State::kLost);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, OneWayLost) {
+  for (const uint64_t seed : test::Seeds(100)) {
+    BeginServed(seed);
+    (group_->Chance(0.5) ? group_->looks_cut : group_->writes_cut)[*primary_][Another()] = true;
+    EXPECT_TRUE(NothingHappens());
+    EXPECT_EQ(Primary(), primary_);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, AllWaysLost) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    BeginServed(seed);
+    for (size_t i = 0; i < kHosts; ++i) Cut(i);
+    const uint64_t epoch = Epoch();
+    Run(seconds(30));
+    for (const auto& each : agents_) EXPECT_FALSE(each->Claims() || each->serves());
+    EXPECT_EQ(Epoch(), epoch);
+    Mend();
+    EXPECT_TRUE(RunUntilServed(seconds(10)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, ServiceStandsStill) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    BeginServed(seed);
+    primary().service()->StandStill(seconds(20));
+    EXPECT_TRUE(AnotherServes(seconds(10)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// Also in the midst of a look, whose answers it finds when it goes on.
+TEST_F(AgentsTest, AgentStandsStill) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    const uint64_t epoch = Epoch();
+    for (int i = 0; i < 20; ++i) {
+      agents_[group_->random() % kHosts]->StandStill(group_->Between(Moment(0), seconds(10)));
+      Run(group_->Between(Moment(0), seconds(2)));
+    }
+    Run(seconds(15));
+    EXPECT_EQ(Primary(), primary_);
+    EXPECT_EQ(Epoch(), epoch);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, OneOfTwoGetsIt) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    primary().ShutDown();
+    EXPECT_TRUE(AnotherServes(seconds(8)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// The service ends in order while its agent stands still, and claims on from the lease when it
+// wakes.
+TEST_F(AgentsTest, ClosedBehindTheAgentsBack) {
+  for (const uint64_t seed : test::Seeds(1000)) {
+    BeginServed(seed);
+    const std::shared_ptr<Agent> agent = agents_[*primary_];
+    agent->StandStill(group_->Between(milliseconds(200), milliseconds(1490)));
+    agent->service()->Close();
+    Run(seconds(10));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// The last that arrives of a cut off primary are heartbeats, when another node has already seen
+// silence for long enough.
+TEST_F(AgentsTest, HeartbeatsAtTheLastMoment) {
+  for (const uint64_t seed : test::Seeds(1000)) {
+    BeginServed(seed);
+    CutWrites(*primary_);
+    Run(group_->Between(milliseconds(1800), milliseconds(3500)));
+    group_->writes_cut = {};
+    Run(group_->Between(milliseconds(50), milliseconds(400)));
+    Cut(*primary_);
+    Run(seconds(5));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// Two start on a group that was closed, and the slower one follows on the other, who is cut off.
+TEST_F(AgentsTest, AnotherOwnerInBetween) {
+  for (const uint64_t seed : test::Seeds(1000)) {
+    BeginServed(seed);
+    primary().ShutDown();
+    std::shared_ptr<Agent> slow;
+    for (int i = 0; i < 1000 && slow == nullptr; ++i) {
+      Run(milliseconds(10));
+      for (const auto& each : agents_)
+        if (each != agents_[*primary_] && each->service() != nullptr) slow = each;
+    }
+    ASSERT_NE(slow, nullptr);
+    slow->service()->StandStill(group_->Between(seconds(2), seconds(5)));
+    EXPECT_TRUE(RunUntilServed(seconds(8)));
+    const std::optional<size_t> next = Primary();
+    Run(group_->Between(Moment(0), seconds(2)));
+    if (next.has_value()) Cut(*next);
+    Run(seconds(6));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, AnySchedule) {
+  for (const uint64_t seed : test::Seeds(1000)) {
+    Begin(seed);
+    for (int i = 0; i < 30; ++i) {
+      Disturb();
+      Run(group_->Between(Moment(0), seconds(3)));
+    }
+    Mend();
+    Run(seconds(6));  // until nothing stands still
+    Moment held = kMostHeld;
+    for (const auto& each : agents_) held = std::min(held, each->Held());
+    EXPECT_TRUE(RunUntilServed(held + seconds(10)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::agent
