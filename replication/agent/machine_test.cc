@@ -394,6 +394,26 @@ TEST_F(MachineTest, ALeaseBeginsBeforeTheNewestHeartbeatAtAMajority) {
   EXPECT_EQ(Looks(timing_.lease + timing_.isolation_timeout), Action::kKill);
 }
 
+TEST_F(MachineTest, AnAgentThatStoodStillDoesNotEndItsService) {
+  for (SeenReplica& each : says_) each.released = true;
+  ASSERT_EQ(Looks(seconds(10)), Action::kStart);
+  machine_.OnReady();
+  Own(2, true);
+  const auto serve = [&] {
+    for (int i = 0; i < 10; ++i) {
+      Beat();
+      ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+    }
+  };
+  serve();
+  now_ += timing_.lease + timing_.isolation_timeout + seconds(60);
+  EXPECT_EQ(machine_.OnTime(now_), Action::kNone);
+  EXPECT_LT(machine_.lease_end(), now_);
+  serve();
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  EXPECT_GT(machine_.lease_end(), now_);
+}
+
 TEST_F(MachineTest, AServiceIsStartedAgainOnceAndThenLeftToOthersFirst) {
   for (SeenReplica& each : says_) each.released = true;
   ASSERT_EQ(Looks(seconds(10)), Action::kStart);
