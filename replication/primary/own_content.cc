@@ -296,6 +296,20 @@ HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size) {
   return ProofOf(theirs, *info);
 }
 
+Status CheckNothingBehind(const std::string& replica, const HeldProof& held,
+                          std::span<const std::byte> own, const RegionInfo& info,
+                          const std::string& whose) {
+  if (held.group != info.group) return {};
+  HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
+  if (held.acked_seq <= log.tail.seq) return {};
+  return Corruption(Text(
+      replica, " proves that everything up to record ", held.acked_seq,
+      " was acknowledged, but the log of ", whose, " ends at ", log.tail.seq,
+      ": the others went back to older copies; start them on the pools that they had. To give this "
+      "up, hyperloopctl export --replica N --to DIR --partial writes what it holds; then ",
+      kFreshPool));
+}
+
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,
                         std::span<const std::byte> own, const RegionInfo& info, HeldBy by) {
   if (held.group != info.group) return {};

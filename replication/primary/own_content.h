@@ -67,6 +67,13 @@ struct HeldProof {
 // `theirs`: the replica's region up to the end of its journal. `region_size`: that of all of it.
 HeldProof ProofHeld(std::span<const std::byte> theirs, uint64_t region_size);
 
+// Checks that a taking which makes `own` the group's region drops nothing that a replica proves.
+// `whose`: who holds that log, for the message. kCorruption: the replica proves that a record
+// behind the log's end was acknowledged; the message names both, and the ways out.
+Status CheckNothingBehind(const std::string& replica, const HeldProof& held,
+                          std::span<const std::byte> own, const RegionInfo& info,
+                          const std::string& whose);
+
 enum class HeldBy : uint8_t { kMember, kRival };
 // Checks that what a replica holds may be overwritten with `own`, the region of the primary that
 // serves: each record that the replica's log proves to be acknowledged is in the primary's log.

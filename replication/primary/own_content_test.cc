@@ -176,6 +176,28 @@ TEST_F(OwnContentTest, ByForceEachOfTheLastReplicasIsThereOrGivenUp) {
               StatusIs(Code::kCorruption, HasSubstr("neither there nor given up")));
 }
 
+// --- what a taking may drop
+
+// Whoever has it, and however the log of the group came about.
+TEST_F(OwnContentTest, NoRecordBehindTheLogsEndIsDropped) {
+  const auto check = [&](const Uuid& group) {
+    HeldProof held = Held(best_);
+    held.group = group;
+    return CheckNothingBehind("replica r1", held, own_.region.bytes, own_.region.info,
+                              "replica r2");
+  };
+  const Uuid group = own_.region.info.group;
+  EXPECT_OK(check(group));
+  for (uint64_t i = 2; i < 9; ++i) best_.Append(i);
+  EXPECT_THAT(check(group),
+              StatusIs(Code::kCorruption,
+                       AllOf(HasSubstr("replica r1 proves that everything up to record 8"),
+                             HasSubstr("but the log of replica r2 ends at"))));
+  EXPECT_OK(check(Uuid{99}));                       // another group's log proves nothing
+  for (uint64_t i = 2; i < 9; ++i) own_.Append(1);  // another history, which is as long
+  EXPECT_OK(check(group));
+}
+
 // --- what may be overwritten
 
 TEST_F(OwnContentTest, WhatThePrimaryHasAsWellIsReplaceable) {

@@ -151,7 +151,9 @@ class Session {
                                                 const std::vector<MemberContent>& members,
                                                 const Views& views,
                                                 const std::vector<MemberLook>& looks);
-  using ContentCheck = std::function<Status(std::span<const std::byte> region)>;
+  // `whose`: who holds the region, for messages.
+  using ContentCheck =
+      std::function<Status(std::span<const std::byte> region, const std::string& whose)>;
   Status JudgeWithoutJoiners(const TakePlan& plan, const std::vector<MemberContent>& members,
                              const Views& views, const std::vector<MemberLook>& looks,
                              const ContentCheck& check_others);
@@ -283,9 +285,10 @@ class Session {
   // The same of the way from here alone.
   Status TryOwnWay(rnic::Device& device, const Answered& joiner);
   Result<HeldProof> ReadHeld(NodeView& view) const;
-  // CheckReplaceable of what a replica holds.
-  Status CheckOverwriting(const std::string& replica, NodeView& view,
-                          std::span<const std::byte> own, HeldBy by) const;
+  // CheckNothingBehind and CheckReplaceable of what a replica holds, before a taking.
+  Status CheckDropsNothing(const std::string& replica, NodeView& view,
+                           std::span<const std::byte> region, const std::string& whose,
+                           HeldBy by) const;
   // Gives an absence that the members know another reason; an empty one begins now.
   static void Reword(const std::string& why, std::string* absence);
   // CheckReplaceable of what a replica that is to be taken in proved to TryWay, if its answer shows
@@ -415,8 +418,8 @@ class Session {
   std::optional<LogsEnd> stands_in_for_;
   // Replicas that failed or were refused in earlier attempts of the taking, by address, and why.
   std::map<std::string, std::string> failed_in_taking_;
-  // The last record that a member which counts proved to be acknowledged, in any attempt of the
-  // taking, and which one.
+  // The last record that a member, or one that joins, proved to be acknowledged, in any attempt of
+  // the taking, and which one.
   struct KnownAcked {
     uint64_t seq = 0;
     std::string says;

@@ -113,11 +113,13 @@ Result<HeldProof> Session::ReadHeld(NodeView& view) const {
   return ProofHeld(journal, view.region_size());
 }
 
-Status Session::CheckOverwriting(const std::string& replica, NodeView& view,
-                                 std::span<const std::byte> own, HeldBy by) const {
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
+Status Session::CheckDropsNothing(const std::string& replica, NodeView& view,
+                                  std::span<const std::byte> region, const std::string& whose,
+                                  HeldBy by) const {
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(region, region.size()));
   HL_ASSIGN_OR_RETURN(const HeldProof held, ReadHeld(view));
-  return CheckReplaceable(replica, held, own, info, by);
+  HL_RETURN_IF_ERROR(CheckNothingBehind(replica, held, region, info, whose));
+  return CheckReplaceable(replica, held, region, info, by);
 }
 
 }  // namespace hyperloop

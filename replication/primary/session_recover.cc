@@ -476,8 +476,10 @@ Status Session::JudgeHeld(const ReplicaHandle& joiner, const control::HelloReply
 Status Session::JudgePutBack(const ReplicaHandle& member, const control::HelloReplyT& hello) {
   Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, hello.host);
   HL_RETURN_IF_ERROR(Retryable(view.status()));
+  const Result<HeldProof> held = ReadHeld(**view);
+  HL_RETURN_IF_ERROR(Retryable(held.status()));
   const bool rival = IsOfRival(hello, configuration_, known_owners_);
-  const Status judged = CheckOverwriting(member.name(), **view, pool_->region(),
+  const Status judged = CheckReplaceable(member.name(), *held, pool_->region(), info_,
                                          rival ? HeldBy::kRival : HeldBy::kMember);
   if (judged.code() != Code::kInvalidArgument) return Retryable(judged);
   const std::string why = Text("replica ", member.address(),

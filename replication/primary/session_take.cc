@@ -32,6 +32,9 @@ constexpr char kPutBack[] =
     ". Replicas went back to older copies of their pools: start all of them on the pools that they "
     "had, if they are not lost";
 
+// Whose log it is, if the own pool's stands in.
+constexpr char kOwnPool[] = "the primary's own pool";
+
 // Whether no member has found damage. One that is written to meanwhile cannot tell.
 bool AllSound(const std::vector<MemberContent>& members) {
   return std::ranges::all_of(members, [](const MemberContent& each) {
@@ -74,7 +77,8 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     return Unavailable(Text(looks[i].name, ": ", view.status().message()));
   };
   // Of one owner, one log is the beginning of the other, and any member may have another owner's.
-  const auto check_others = [&](std::span<const std::byte> image) -> Status {
+  const auto check_others = [&](std::span<const std::byte> image,
+                                const std::string& whose) -> Status {
     std::vector<size_t> others;
     for (size_t i = 0; i < looks.size(); ++i)
       if (looks[i].hello.installed_epoch != 0 &&
@@ -84,14 +88,16 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       const MemberLook& look = looks[others[k]];
       HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(others[k]));
       const HeldBy by = IsOfRival(look.hello, plan.recorded) ? HeldBy::kRival : HeldBy::kMember;
-      return CheckOverwriting(look.name, *view, image, by);
+      return CheckDropsNothing(look.name, *view, image, whose, by);
     });
     for (size_t k = 0; k < others.size(); ++k) {
       const size_t i = others[k];
       const control::HelloReplyT& hello = looks[i].hello;
       const Status& judged = judgements[k];
+      const bool is_refused =
+          judged.code() == Code::kInvalidArgument || judged.code() == Code::kCorruption;
+      if (is_refused && !members[i].joins) HL_RETURN_IF_ERROR(CheckUnmoved(i, hello));
       if (judged.code() == Code::kInvalidArgument && !members[i].joins) {
-        HL_RETURN_IF_ERROR(CheckUnmoved(i, hello));
         *refused = i;
         return InvalidArgument(Text(judged.message(), kPutBack));
       }
@@ -108,26 +114,30 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       HL_RETURN_IF_ERROR(JudgeWithoutJoiners(plan, members, view_of, looks, check_others));
     HL_RETURN_IF_ERROR(own.status());
     HL_RETURN_IF_ERROR(CheckReaches((*own)->region()));
-    HL_RETURN_IF_ERROR(check_others((*own)->region()));
+    HL_RETURN_IF_ERROR(check_others((*own)->region(), kOwnPool));
     times_.Begin("judging");
     return JudgeContent(request, plan, (*own)->region());
   }
   const Choice& choice = *chosen;
+  const std::string& best = looks[choice.index].name;
   const uint64_t last_seq = members[choice.index].content.last_seq;
   std::unique_ptr<Pool> own = AllSound(members) ? OwnLikeBest(plan, last_seq) : nullptr;
   std::span<std::byte> image;
   if (own != nullptr) {
     image = own->region();
     HL_RETURN_IF_ERROR(CheckReaches(image));
-    HL_RETURN_IF_ERROR(check_others(image));
+    HL_RETURN_IF_ERROR(check_others(image, best));
   } else {
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
     HL_ASSIGN_OR_RETURN(seen_, view->Snapshot());
     image = seen_->bytes();
-    HL_ASSIGN_OR_RETURN(own, JudgeOwnBeside(plan, {looks[choice.index].name, last_seq, image}));
-    HL_RETURN_IF_ERROR(CheckReaches(own != nullptr ? own->region() : image));
-    HL_RETURN_IF_ERROR(check_others(own != nullptr ? own->region() : image));
-    if (own != nullptr) {
+    HL_ASSIGN_OR_RETURN(own, JudgeOwnBeside(plan, {best, last_seq, image}));
+    if (own == nullptr) {
+      HL_RETURN_IF_ERROR(CheckReaches(image));
+      HL_RETURN_IF_ERROR(check_others(image, best));
+    } else {
+      HL_RETURN_IF_ERROR(CheckReaches(own->region()));
+      HL_RETURN_IF_ERROR(check_others(own->region(), kOwnPool));
       times_.Begin("judging");
       return JudgeContent(request, plan, own->region());
     }
@@ -160,7 +170,7 @@ Status Session::CheckUnmoved(size_t member, const control::HelloReplyT& seen) co
 
 void Session::NoteAcked(std::span<const MemberContent> members) {
   for (const MemberContent& each : members)
-    if (!each.joins && each.content.acked_seq > known_acked_.seq)
+    if (each.content.acked_seq > known_acked_.seq)
       known_acked_ = {each.content.acked_seq, each.name};
 }
 
@@ -189,11 +199,11 @@ Status Session::JudgeWithoutJoiners(const TakePlan& plan, const std::vector<Memb
   if (best.ok()) {
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, views(best->index));
     HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-    return check_others(image.bytes());
+    return check_others(image.bytes(), looks[best->index].name);
   }
   const Result<std::unique_ptr<Pool>> own =
       JudgeOwnInstead(plan, best.status(), others, views, looks);
-  if (own.ok()) return check_others((*own)->region());
+  if (own.ok()) return check_others((*own)->region(), kOwnPool);
   return own.status().code() == Code::kCorruption ? Status() : own.status();
 }
 

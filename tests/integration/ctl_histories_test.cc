@@ -147,13 +147,14 @@ TEST_F(HistoriesTest, AReplicaThatIsBehindHasNoOtherHistory) {
   EXPECT_THAT(Verify().err, AllOf(Not(HasSubstr("two histories")), HasSubstr("--repair")));
 }
 
-// Replica 1 was down while all others went back to older copies and on from there. What the refusal
-// to take it in recommends gives what it alone has, also once the others have been opened again.
+// Replica 1 was down while all others went back to older copies, and on from there to as many
+// records as it has. What the refusal to take it in recommends gives what it alone has, also once
+// the others have been opened again.
 TEST_F(HistoriesTest, TheWayOutOfAReplicaThatProvesOtherRecordsIsGranted) {
   ASSERT_NO_FATAL_FAILURE(GoOn({"000009.log", "000010.log"}));
   for (const size_t i : {0, 2}) PutBack(i, "before");
   fs::remove(group_.PoolOf(3));
-  ASSERT_NO_FATAL_FAILURE(GoOn({"000019.log"}, 1));
+  ASSERT_NO_FATAL_FAILURE(GoOn({"000019.log", "000020.log", "000021.log"}, 1));
   ASSERT_NO_FATAL_FAILURE(GoOn({}));
   const CtlRun status = group_.Run({"status", "--dir", group_.dir()});
   EXPECT_THAT(status.out, HasSubstr("hyperloopctl export --replica N --to DIR --partial"));

@@ -96,6 +96,12 @@ TEST_F(PromoteTest, TheFormerPrimarysPoolIsNotCompared) {
   const Outcome after = Ctl(verify);
   EXPECT_EQ(after.exit_status, 0) << after.text;
   EXPECT_THAT(after.text, HasSubstr("left out: " + cluster_.Options().pool));
+  // Nor where the cluster's directory has it, from where it never goes away by itself.
+  const std::string directory = cluster_.folder() + "/cluster";
+  fs::rename(cluster_.Options().pool, directory + "/primary.pool");
+  const Outcome there = Ctl("verify --dir " + directory);
+  EXPECT_EQ(there.exit_status, 0) << there.text;
+  EXPECT_THAT(there.text, HasSubstr("left out: " + directory + "/primary.pool"));
 }
 
 // As after a power cut that takes the end of the own pool, and of no replica's.
@@ -416,7 +422,7 @@ TEST_F(TwoPoolsLostTest, OldCopiesOfThemDoNoHarmBesideThePrimarysPool) {
 }
 
 // Replica 1 was down while all others, and the primary's pool, went back to older copies and on.
-TEST_F(TwoPoolsLostTest, TheDoctorNamesAReplicaThatProvesMoreAndIsLeftOut) {
+TEST_F(TwoPoolsLostTest, TheDoctorNamesAReplicaThatProvesMore) {
   const std::string own = cluster_.Options().pool;
   for (const uint32_t i : {0u, 2u}) fs::copy_file(cluster_.pool(i), CopyOf(i));
   fs::copy_file(own, own + ".copy");
@@ -436,9 +442,10 @@ TEST_F(TwoPoolsLostTest, TheDoctorNamesAReplicaThatProvesMoreAndIsLeftOut) {
   const Outcome doctor =
       Ctl("doctor --db " + NewDirectory() + " --uri '" + FormatStoreUri(Continuing()) + "'");
   EXPECT_EQ(doctor.exit_status, 1) << doctor.text;
-  EXPECT_THAT(doctor.text,
-              HasSubstr("BAD   the opening: goes on without replica " + cluster_.endpoint(1)));
-  EXPECT_THAT(doctor.text, HasSubstr("ok    the group takes the directory as it is"));
+  const std::string refused = "replica " + cluster_.endpoint(1) + " proves that everything";
+  EXPECT_THAT(doctor.text, HasSubstr("BAD   " + refused));
+  TestDatabase database(Continuing(), NewDirectory());
+  EXPECT_THAT(database.Open().ToString(), AllOf(HasSubstr("Corruption"), HasSubstr(refused)));
 }
 
 TEST_F(TwoPoolsLostTest, ThePrimarysDirectoryBecomesTheDatabaseOfANewGroup) {

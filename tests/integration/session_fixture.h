@@ -84,6 +84,10 @@ class SessionFixture : public testing::Test {
                  compared_ += sums->length;
                const auto* hello = control::As<control::HelloRequestT>(request);
                if (hello != nullptr && hello->owner_id.empty() && i == 0) ++asked_;
+               if (i == gone_once_examined_ && request.type == Body::ExamineRequest)
+                 examined_ = true;
+               if (i == gone_once_examined_ && examined_ && hello != nullptr)
+                 return Fate::kRequestLost;
                if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
                  return Fate::kRequestLost;
                if (hello != nullptr && hello->owner_id.empty() && i == lying_) {
@@ -188,6 +192,9 @@ class SessionFixture : public testing::Test {
   // This replica answers Hellos that name no owner with a lie; -1: none does.
   std::atomic<int> lying_{-1};
   std::atomic<int> lies_{0};
+  // This replica answers no Hello any more once it has been asked what it holds; -1: none does so.
+  std::atomic<int> gone_once_examined_{-1};
+  std::atomic<bool> examined_{false};
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
   // The RNICs of this replica and of the next one have lost the way between them, so that neither

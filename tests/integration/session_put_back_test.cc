@@ -1,6 +1,7 @@
 // Pools that went back to older copies, each to any of several, while replicas are down: what a
 // pool that is there proves to be acknowledged is in the group afterwards, or the opening is
-// refused, or goes on without that replica, which keeps what it holds.
+// refused. Of two histories of which neither proves more records than the other has, most replicas
+// decide; the opening goes on without the other ones, which keep what they hold.
 //
 // A number of an epoch is given twice if replicas forget what they promised. So two owners may each
 // have served under the same one.
@@ -11,10 +12,12 @@
 #include <string>
 
 #include "integration/session_fixture.h"
+#include "primary/own_content.h"
 
 namespace hyperloop::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class SessionPutBackTest : public SessionFixture {
@@ -66,11 +69,16 @@ class SessionPutBackTest : public SessionFixture {
     without_some_ = true;
     { ASSERT_NE(Serving(Options()), nullptr); }
     content_[kBefore] = "one";
+    one_is_longer_ = one > other;
     Keep(kBefore);
     GoOnFromBefore(kOne, "a", one, kOwn, 1);
     GoOnFromBefore(kOther, "b", other, without, openings);
   }
 
+  static uint64_t EndOfLog(std::span<const std::byte> region) {
+    const RegionInfo info = ParseSuperblock(region, region.size()).value();
+    return ScanLog(region, info).value().tail.seq;
+  }
   // Opens, and checks that no pool loses what it proves. `held`: the content of each pool.
   void OpenAndCheck(std::array<std::string, kPools>* held) {
     log_->Clear();
@@ -92,13 +100,18 @@ class SessionPutBackTest : public SessionFixture {
     const std::string content = Content(**store);
     EXPECT_OK((*store)->Close());
     store->reset();
-    uint64_t newest = 0;
-    for (size_t i = 0; i < kOwn; ++i)
-      if (replicas_[i] != nullptr) newest = std::max(newest, Hello(i).installed_epoch);
+    uint64_t newest = 0, end = 0;
+    for (size_t i = 0; i < kOwn; ++i) {
+      if (replicas_[i] == nullptr || Hello(i).installed_epoch <= newest) continue;
+      newest = Hello(i).installed_epoch;
+      end = EndOfLog(replicas_[i]->region());
+    }
     for (size_t i = 0; i < kPools; ++i) {
       if (i != kOwn && replicas_[i] == nullptr) continue;
       if (i != kOwn && Hello(i).installed_epoch != newest) {
         EXPECT_TRUE(log_->Has("goes on without replica " + AddressOf(i)));
+        EXPECT_LE(ProofHeld(replicas_[i]->region(), replicas_[i]->region().size()).acked_seq, end)
+            << "replica " << i << " has " << (*held)[i] << ", and was left out for " << content;
         continue;
       }
       EXPECT_TRUE(content.starts_with((*held)[i]))
@@ -157,12 +170,14 @@ class SessionPutBackTest : public SessionFixture {
     const History own = pools[kOwn];
     const bool all_one = has_other == 0 && own != kOther, all_other = has_one == 0 && own != kOne;
     const bool most_one = most_go_on_ && has_one == 2 && own != kOther;
-    const bool most_other = most_go_on_ && has_other == 2 && own != kOne;
+    const bool most_other =
+        most_go_on_ && has_other == 2 && own != kOne && (has_one == 0 || !one_is_longer_);
     EXPECT_TRUE(opened_ || !(all_one || all_other || most_one || most_other)) << refused_;
   }
 
   std::array<std::string, kHistories> content_;
-  bool most_go_on_ = true;  // whatever the one other replica has
+  bool most_go_on_ = true;  // whatever the one other replica has, if that is not longer
+  bool one_is_longer_ = false;
   bool opened_ = false;
   std::string refused_;
 };
@@ -170,6 +185,26 @@ class SessionPutBackTest : public SessionFixture {
 TEST_F(SessionPutBackTest, NothingThatIsThereIsLost) {
   ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
   ExpectNothingLost();
+}
+
+// The longer history is that of one replica.
+TEST_F(SessionPutBackTest, NoReplicaThatProvesMoreIsLeftOut) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
+  for (const History own : {kBefore, kOther}) {
+    ASSERT_NO_FATAL_FAILURE(PutBackAll({kOther, kOne, kOther, own}));
+    requests_ = 0;
+    EXPECT_THAT(Refusal(Options()),
+                StatusIs(Code::kCorruption,
+                         AllOf(HasSubstr("replica " + AddressOf(1) + " proves that everything"),
+                               HasSubstr("but the log of replica " + AddressOf(0) + " ends at"),
+                               HasSubstr("went back to older copies"))));
+    EXPECT_EQ(requests_, 0) << "sealed, then refused";
+    Stop(1);  // the way out: somebody gives up what it has more
+    auto store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(Content(*store), content_[kOther]);
+    EXPECT_OK(store->Close());
+  }
 }
 
 // The logs end at the same record.
@@ -211,6 +246,16 @@ TEST_F(SessionPutBackTest, NorIfWhoProvesMoreFailsMeanwhile) {
   EXPECT_THAT(Refusal(Options()), StatusIs(Code::kCorruption, HasSubstr("open again when replica " +
                                                                         AddressOf(0) + " runs")));
   ASSERT_NO_FATAL_FAILURE(ExpectTakenWith(content_[kOne]));
+}
+
+// The one that fails was left out before all others went back.
+TEST_F(SessionPutBackTest, NorIfOneThatWasLeftOutProvesMoreAndFailsMeanwhile) {
+  ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3, 1));
+  ASSERT_NO_FATAL_FAILURE(PutBackAll({kOther, kOne, kOther, kOther}));
+  gone_once_examined_ = 1;
+  EXPECT_THAT(Refusal(Options()), StatusIs(Code::kCorruption, HasSubstr("open again when replica " +
+                                                                        AddressOf(1) + " runs")));
+  EXPECT_TRUE(examined_);
 }
 
 // Replica 2 has a history of its own, and comes back while the group is served. The log does not
