@@ -9,6 +9,7 @@
 #include "ctl/command.h"
 #include "ctl/log_seen.h"
 #include "ctl/nodes.h"
+#include "ctl/reading.h"
 #include "files/export.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
@@ -40,16 +41,17 @@ std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::strin
                                 std::vector<std::string>* unread) {
   std::vector<Other> others;
   std::vector<Result<std::unique_ptr<NodeView>>> views = nodes.ViewAll();
+  if (replica < views.size()) views[replica] = Aborted("it is read already");
+  std::vector<Result<NodeStatus>> statuses = ReadAtOnce(views);
   for (uint32_t i = 0; i < views.size(); ++i) {
     if (i == replica) continue;
     const std::string& name = nodes.replicas()[i].name;
-    Result<std::unique_ptr<NodeView>>& view = views[i];
-    Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
+    Result<NodeStatus>& status = statuses[i];
     if (status.ok() && status->group.empty())
       status = NotFound("it is blank, so that its pool is new, or was lost");
     if (status.ok() && status->group != group) status = InvalidArgument("it is of another group");
     if (status.ok()) {
-      others.push_back({i, name, std::move(*view), std::move(*status)});
+      others.push_back({i, name, std::move(*views[i]), std::move(*status)});
     } else {
       unread->push_back(Text(name, ": ", status.status().message()));
     }
@@ -149,8 +151,12 @@ Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own
 Status CheckAgainst(const std::vector<Other>& others, const std::string& name, NodeView& view,
                     uint32_t replica, const NodeStatus& own, LogSeen& seen, bool live,
                     std::vector<std::string>* other_records) {
-  for (const Other& other : others) {
-    LogSeen log(other.name, other.status, *other.view);
+  std::vector<LogSeen> logs;
+  for (const Other& other : others) logs.emplace_back(other.name, other.status, *other.view);
+  HL_RETURN_IF_ERROR(seen.LoadForComparison(logs));
+  for (size_t i = 0; i < others.size(); ++i) {
+    const Other& other = others[i];
+    LogSeen& log = logs[i];
     HL_ASSIGN_OR_RETURN(const std::string lacks, seen.Lacks(log));
     const bool older_epoch = other.status.installed_epoch > own.installed_epoch;
     if (!IsAhead(other.status, own) || (live && !older_epoch)) {
@@ -190,9 +196,13 @@ Status CheckAgainst(const std::vector<Other>& others, const std::string& name, N
 
 // Names the sound replicas to use instead when this one's copy is damaged.
 std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) {
+  std::vector<NodeView*> views;
+  for (const Other& each : others) views.push_back(each.view.get());
+  const std::vector<Result<NodeStatus>> all = CheckAtOnce(views);
   std::string text;
-  for (const Other& other : others) {
-    const Result<NodeStatus> checked = other.view->Check();
+  for (size_t i = 0; i < others.size(); ++i) {
+    const Other& other = others[i];
+    const Result<NodeStatus>& checked = all[i];
     if (!checked.ok() || !checked->log_error.empty() || !checked->damage.empty() ||
         IsAhead(own, *checked))
       continue;

@@ -2,6 +2,7 @@
 
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
+#include "primary/asking.h"
 #include "primary/own_content.h"
 
 namespace hyperloop::ctl {
@@ -41,6 +42,14 @@ Status LogSeen::Load() {
   image_ = read_;
   view_ = nullptr;
   return {};
+}
+
+Status LogSeen::LoadForComparison(std::span<LogSeen> others) const {
+  return AllAtOnce(others.size(), [&](size_t i) -> Status {
+    LogSeen& other = others[i];
+    if (AreOfOneOwner(status_, other.status_)) return {};
+    return other.Load().WithContext(other.name_);
+  });
 }
 
 Result<std::string> LogSeen::Lacks(LogSeen& other) {

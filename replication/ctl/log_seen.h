@@ -15,11 +15,14 @@ namespace hyperloop::ctl {
 // What is given to the constructors outlives it.
 class LogSeen {
  public:
-  // Reads the log when it is first needed. The node is at rest.
+  // Reads the log when it is first needed, or with others. The node is at rest.
   LogSeen(const std::string& name, const NodeStatus& status, NodeView& view);
   // `image`: a copy of the node's region.
   LogSeen(const std::string& name, const NodeStatus& status, std::span<const std::byte> image);
 
+  // Reads those of the logs that a comparison with this one needs, all at the same time. The first
+  // error in their order.
+  Status LoadForComparison(std::span<LogSeen> others) const;
   // Says it if `other` proves acknowledged records that are not in this log; empty: it does not.
   // What this log's ring does not show any more was there, unless two owners wrote the two under
   // one epoch. What was given up for this log's branch of the group's history is not missed.

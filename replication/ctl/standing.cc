@@ -15,6 +15,7 @@
 #include "hyperloop/replication/options.h"
 #include "membership/take_plan.h"
 #include "pool/file_store.h"
+#include "primary/asking.h"
 #include "primary/look.h"
 
 namespace hyperloop::ctl {
@@ -96,12 +97,13 @@ std::vector<Result<Standing::Lack>> LacksOf(Nodes& nodes, const NodePlace& place
   std::set<WholeFile> listed = WholeFilesOf(newest);
   if (listed.empty())
     return std::vector<Result<Standing::Lack>>(nodes.replicas().size(), Standing::Lack());
-  std::vector<Result<Kept>> kept;
-  bool any_lacks = false;
-  for (const NodePlace& each : nodes.replicas()) {
-    kept.push_back(each.files.empty() ? AskKept(nodes, each) : ReadKept(each, newest.group));
-    any_lacks = any_lacks || (kept.back().ok() && LackOf(*kept.back(), listed).files != 0);
-  }
+  const std::vector<Result<Kept>> kept = AtOnce(nodes.replicas().size(), [&](size_t i) {
+    const NodePlace& each = nodes.replicas()[i];
+    return each.files.empty() ? AskKept(nodes, each) : ReadKept(each, newest.group);
+  });
+  const bool any_lacks = std::ranges::any_of(kept, [&](const Result<Kept>& each) {
+    return each.ok() && LackOf(*each, listed).files != 0;
+  });
   if (any_lacks) listed = StillListed(nodes, place, listed);
   std::vector<Result<Standing::Lack>> lacks;
   for (const Result<Kept>& each : kept)

@@ -10,6 +10,7 @@
 #include "ctl/command.h"
 #include "ctl/daemons.h"
 #include "ctl/nodes.h"
+#include "ctl/reading.h"
 #include "ctl/repeat.h"
 #include "ctl/standing.h"
 
@@ -26,47 +27,18 @@ struct Look {
   bool filling() const { return owner_lives && status.sealed_epoch > status.installed_epoch; }
 };
 
-// Reads every replica once. A living owner's heartbeat moves within 500 ms. It is watched at one
-// replica and compared before and after at the others; where it did not move, it is watched too.
+// Reads every replica once, all at the same time.
 std::vector<Look> LookAtAll(Nodes& nodes) {
+  std::vector<Result<OwnedStatus>> read = ReadOwnedAtOnce(
+      nodes.ViewAll(), [&](size_t i) { return nodes.replicas()[i].state != ProcessState::kDead; });
   std::vector<Look> looks;
-  std::vector<Result<std::unique_ptr<NodeView>>> found = nodes.ViewAll();
-  std::vector<std::unique_ptr<NodeView>> views;
-  std::vector<uint64_t> before;
-  bool watched = false;
-  bool first_lives = false;
-  for (size_t i = 0; i < found.size(); ++i) {
-    Look look;
+  for (size_t i = 0; i < read.size(); ++i) {
+    Look& look = looks.emplace_back();
     look.place = &nodes.replicas()[i];
-    Result<std::unique_ptr<NodeView>>& view = found[i];
-    look.error = view.status();
-    views.push_back(view.ok() ? std::move(*view) : nullptr);
-    const Result<uint64_t> beat =
-        views.back() == nullptr ? Result<uint64_t>(look.error) : views.back()->Heartbeat();
-    if (look.error.ok()) look.error = beat.status();
-    before.push_back(beat.ok() ? *beat : 0);
-    looks.push_back(std::move(look));
-  }
-  for (size_t i = 0; i < looks.size(); ++i) {
-    Look& look = looks[i];
-    if (!look.error.ok()) continue;
-    const bool running = look.place->state != ProcessState::kDead;
-    if (running && !watched) {
-      const Result<bool> lives = views[i]->OwnerLives();
-      first_lives = lives.ok() && *lives;
-      watched = true;
-    }
-    Result<NodeStatus> status = views[i]->ReadStatus();
-    if (!status.ok()) {
-      look.error = status.status();
-      continue;
-    }
-    look.owner_lives = running && first_lives && status->heartbeat != before[i];
-    if (running && first_lives && !look.owner_lives) {  // the same beat may be on its way to it
-      const Result<bool> lives = views[i]->OwnerLives();
-      look.owner_lives = lives.ok() && *lives;
-    }
-    look.status = std::move(*status);
+    look.error = read[i].status();
+    if (!read[i].ok()) continue;
+    look.status = std::move(read[i]->status);
+    look.owner_lives = read[i]->owner_lives;
   }
   return looks;
 }

@@ -14,8 +14,10 @@
 #include "ctl/acknowledgement_times.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "ctl/reading.h"
 #include "ctl/repeat.h"
 #include "hyperloop/replication/options.h"
+#include "primary/asking.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -95,9 +97,8 @@ class Rates {
   double seconds_ = 0;
 };
 
-Sample SampleOf(Nodes& nodes, const NodePlace& place) {
+Sample SampleOf(const Nodes& nodes, const NodePlace& place, const FoundView& view) {
   Sample sample;
-  const Result<std::unique_ptr<NodeView>> view = nodes.View(place);
   Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : Result<NodeStatus>(view.status());
   sample.at = Clock::now();
   sample.error = status.status();
@@ -117,7 +118,11 @@ class Top {
     Result<Nodes> nodes = Nodes::Find(options_.where);
     if (!nodes.ok()) return Fail(nodes.status());
     Samples now;
-    for (const NodePlace& place : nodes->replicas()) now[place.name] = SampleOf(*nodes, place);
+    const std::vector<FoundView> views = nodes->ViewAll();
+    std::vector<Sample> samples = AtOnce(
+        views.size(), [&](size_t i) { return SampleOf(*nodes, nodes->replicas()[i], views[i]); });
+    for (size_t i = 0; i < samples.size(); ++i)
+      now[nodes->replicas()[i].name] = std::move(samples[i]);
     Sample primary{Clock::now(), NotFound("it is read nowhere"), {}, {}};
     if (Result<HostCounters> counted = nodes->CountersOf(PrimaryHost(*nodes)); counted.ok())
       primary.counters = std::move(counted->counters);

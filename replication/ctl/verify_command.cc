@@ -13,9 +13,11 @@
 #include "ctl/directory_program.h"
 #include "ctl/log_seen.h"
 #include "ctl/nodes.h"
+#include "ctl/reading.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/store.h"
 #include "pool/file_store.h"
+#include "primary/asking.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -49,8 +51,10 @@ Result<bool> ProvesOtherRecords(const NodeStatus& pool, NodeView& view,
                                 const std::vector<Member>& replicas) {
   const std::string name = "primary";
   LogSeen log(name, pool, view);
-  for (const Member& each : replicas) {
-    LogSeen theirs(each.name, each.status, *each.view);
+  std::vector<LogSeen> logs;
+  for (const Member& each : replicas) logs.emplace_back(each.name, each.status, *each.view);
+  HL_RETURN_IF_ERROR(log.LoadForComparison(logs));
+  for (LogSeen& theirs : logs) {
     HL_ASSIGN_OR_RETURN(const bool differ, log.IsAnotherHistoryThan(theirs));
     if (differ) return true;
   }
@@ -71,10 +75,12 @@ Result<std::vector<Member>> CheckAll(Nodes& nodes, std::string* left_out) {
     HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, std::move(views[i]));
     members.push_back({nodes.replicas()[i].name, true, std::move(view), {}});
   }
-  for (Member& member : members) {
-    Result<NodeStatus> status = member.view->Check();
-    if (!status.ok()) return status.status().WithContext(member.name);
-    member.status = std::move(status).value();
+  std::vector<NodeView*> to_check;
+  for (const Member& each : members) to_check.push_back(each.view.get());
+  std::vector<Result<NodeStatus>> checked = CheckAtOnce(to_check);
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (!checked[i].ok()) return checked[i].status().WithContext(members[i].name);
+    members[i].status = std::move(checked[i]).value();
   }
   if (::access(nodes.primary_pool().c_str(), F_OK) != 0) return members;
   HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
@@ -170,10 +176,12 @@ Status CompareLogs(const std::vector<Member>& members) {
 }
 
 Status ComparePiece(const std::vector<Member>& members, uint64_t at, uint64_t size) {
-  std::vector<std::byte> expected(size), found(size);
-  HL_RETURN_IF_ERROR(members.front().view->Read(at, expected));
+  std::vector<std::vector<std::byte>> pieces(members.size(), std::vector<std::byte>(size));
+  HL_RETURN_IF_ERROR(
+      AllAtOnce(members.size(), [&](size_t i) { return members[i].view->Read(at, pieces[i]); }));
+  const std::vector<std::byte>& expected = pieces.front();
   for (size_t i = 1; i < members.size(); ++i) {
-    HL_RETURN_IF_ERROR(members[i].view->Read(at, found));
+    const std::vector<std::byte>& found = pieces[i];
     const auto [a, b] = std::mismatch(expected.begin(), expected.end(), found.begin());
     if (a == expected.end()) continue;
     char bytes[32];
@@ -303,11 +311,18 @@ Result<std::string> CheckFilesOf(control::ControlClient& replica, const Member& 
 // kCorruption names the whole files of replicas that are damaged or not there. Sets `*bytes` to how
 // many were read.
 Status CheckFiles(const Nodes& nodes, const std::vector<Member>& members, uint64_t* bytes) {
+  const size_t count = nodes.replicas().size();
+  std::vector<uint64_t> read(count);
+  const std::vector<Result<std::string>> checked =
+      AtOnce(count, [&](size_t i) -> Result<std::string> {
+        HL_ASSIGN_OR_RETURN(const auto replica, nodes.BulkLane(nodes.replicas()[i]));
+        return CheckFilesOf(*replica, members[i], &read[i]);
+      });
   std::string text;
-  for (size_t i = 0; i < nodes.replicas().size(); ++i) {
-    HL_ASSIGN_OR_RETURN(const auto replica, nodes.BulkLane(nodes.replicas()[i]));
-    HL_ASSIGN_OR_RETURN(const std::string wrong, CheckFilesOf(*replica, members[i], bytes));
-    if (!wrong.empty()) text += (text.empty() ? "" : "; ") + wrong;
+  for (size_t i = 0; i < count; ++i) {
+    HL_RETURN_IF_ERROR(checked[i].status());
+    *bytes += read[i];
+    if (!checked[i]->empty()) text += (text.empty() ? "" : "; ") + *checked[i];
   }
   if (text.empty()) return {};
   return Corruption(Text(text,

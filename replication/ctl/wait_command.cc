@@ -13,6 +13,7 @@
 #include "common/printable.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "ctl/reading.h"
 #include "ctl/repeat.h"
 #include "ctl/standing.h"
 #include "hyperloop/core/text.h"
@@ -48,9 +49,7 @@ Result<Progress> LookOnce(const WaitOptions& options) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(options.where));
   std::vector<NodeStatus> read(nodes.replicas().size());
   std::vector<const NodeStatus*> statuses;
-  for (const NodePlace& place : nodes.replicas()) {
-    const Result<std::unique_ptr<NodeView>> view = nodes.View(place);
-    Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
+  for (Result<NodeStatus>& status : ReadAtOnce(nodes.ViewAll())) {
     NodeStatus& here = read[statuses.size()];
     if (status.ok()) here = std::move(*status);
     statuses.push_back(status.ok() ? &here : nullptr);
