@@ -34,6 +34,7 @@ class MeetingView final : public NodeView {
     return pool_->OwnerLives(watch);
   }
   Result<RegionImage> Snapshot() override { return pool_->Snapshot(); }
+  Result<NodeStatus> ReadPage() override { return pool_->ReadPage(); }
   Result<NodeStatus> ReadStatus() override {
     all_.arrive_and_wait();
     return pool_->ReadStatus();
