@@ -345,8 +345,10 @@ class Agent : public std::enable_shared_from_this<Agent> {
     if (service_ != nullptr) wrong_ = "it started a service beside the one that it had";
     CheckSilence();
     ++starts_;
-    service_ = std::make_shared<Service>(
-        group_, host_, [self = shared_from_this()] { self->Do(&Agent::NoteEnd); });
+    const auto note_end = [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Do(&Agent::NoteEnd);
+    };
+    service_ = std::make_shared<Service>(group_, host_, note_end);
     last_service_ = service_->number();
     service_->Begin(broken_);
     machine_.OnReady();
