@@ -52,6 +52,7 @@ hl_read_code Fail(hl_read_code code, const char* function, std::string_view text
 }
 
 hl_read_code CodeOf(const Status& status) {
+  if (status.IsMemoryLimit()) return HL_READ_ERROR;  // an Aborted with a subcode
   if (status.IsNotFound()) return HL_READ_NOT_FOUND;
   if (status.IsInvalidArgument()) return HL_READ_INVALID_ARGUMENT;
   if (status.IsTimedOut()) return HL_READ_TIMED_OUT;
@@ -68,6 +69,8 @@ hl_read_code Run(const char* function, const Call& call) noexcept {
     return status.ok() ? HL_READ_OK : Fail(CodeOf(status), function, status.ToString());
   } catch (const std::exception& failed) {
     return Fail(HL_READ_ERROR, function, failed.what());
+  } catch (...) {  // a merge operator or comparator of the caller's
+    return Fail(HL_READ_ERROR, function, "an exception of no known type");
   }
 }
 
@@ -105,9 +108,12 @@ hl_read_code hl_reader_open(const char* directory, const char* scratch, const ch
   if (count > 0 && (families == nullptr || std::count(families, families + count, nullptr) > 0))
     return NullGiven(__func__);
   return Run(__func__, [&]() -> Status {
+    rocksdb::ConfigOptions strict;
+    strict.ignore_unsupported_options = false;  // else a name that nobody knows changes nothing
     rocksdb::Options parsed;
-    Status status = rocksdb::GetOptionsFromString(rocksdb::ConfigOptions(), parsed,
-                                                  options == nullptr ? "" : options, &parsed);
+    Status status =
+        rocksdb::GetOptionsFromString(strict, parsed, options == nullptr ? "" : options, &parsed);
+    if (status.IsNotSupported()) return Status::InvalidArgument(status.ToString());
     if (!status.ok()) return status;
     std::vector<rocksdb::ColumnFamilyDescriptor> described;
     for (size_t i = 0; i < count; ++i)
@@ -237,11 +243,18 @@ hl_read_code hl_iterator_next(hl_iterator* iterator, const char** key, size_t* k
 
 hl_read_code hl_token_write(const char* directory, const char* identity, size_t identity_size,
                             uint64_t sequence, char token[HL_TOKEN_SIZE]) {
-  if (directory == nullptr || identity == nullptr || token == nullptr) return NullGiven(__func__);
+  if (directory == nullptr || token == nullptr) return NullGiven(__func__);
   return Run(__func__, [&]() -> Status {
+    rocksdb::Env* const local = rocksdb::Env::Default();
+    std::string database;
+    if (identity != nullptr) {
+      database.assign(identity, identity_size);
+    } else {
+      rocksdb::ReadFileToString(local, std::string(directory) + "/IDENTITY", &database)
+          .PermitUncheckedError();
+    }
     Token named;
-    const Status status = hyperloop::Origin::OfDirectory(
-        rocksdb::Env::Default(), directory, std::string(identity, identity_size), &named.origin);
+    const Status status = hyperloop::Origin::OfDirectory(local, directory, database, &named.origin);
     if (!status.ok()) return status;
     named.sequence = sequence;
     const std::string text = named.ToText();

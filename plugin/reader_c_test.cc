@@ -117,6 +117,11 @@ TEST_F(ReaderCTest, ReadsWhatATokenNames) {
   hl_view* const before = hl_reader_view(reader_);
   const std::string token = Put(other_, "key", std::string("a\0b", 3));
   ASSERT_EQ(code_, HL_READ_OK);
+  char same[HL_TOKEN_SIZE] = "";
+  EXPECT_EQ(
+      hl_token_write(Directory().c_str(), nullptr, 0, writer_->GetLatestSequenceNumber(), same),
+      HL_READ_OK);
+  EXPECT_EQ(same, token) << "by the file that RocksDB makes";
   ASSERT_EQ(hl_reader_wait_for(reader_, token.c_str(), kLong), HL_READ_OK) << LastError();
   hl_view* const after = hl_reader_view(reader_);
   EXPECT_EQ(Get(after, 1, "key"), std::string("a\0b", 3));
@@ -164,6 +169,10 @@ TEST_F(ReaderCTest, TellsErrorsApart) {
                            &reader_),
             HL_READ_INVALID_ARGUMENT);
   EXPECT_THAT(LastError(), HasSubstr("no_such_option"));
+  EXPECT_EQ(hl_reader_open(Directory().c_str(), Scratch().c_str(), "merge_operator=none_such",
+                           nullptr, 0, &reader_),
+            HL_READ_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("none_such"));
   EXPECT_EQ(reader_, nullptr);
   ASSERT_NO_FATAL_FAILURE(Open());
   const std::string sequence = "." + std::to_string(writer_->GetLatestSequenceNumber() + 1);

@@ -20,8 +20,8 @@ struct ProcessId {
 // A pid file is one line, "PID START_TIME BOOT_ID". Nothing: `text` is none.
 std::optional<ProcessId> ParsePidFile(std::string_view text);
 
-// What is read of a file in /proc before its end or an error. "": nothing is. Its process may end
-// between opening and reading, after which reading fails.
+// What can be read of a file in /proc, up to its end or an error; empty: nothing can. Its process
+// may end between opening and reading, after which reading fails.
 std::string ReadProcessFile(const std::string& path);
 
 // From /proc/PID/stat.

@@ -47,14 +47,17 @@ Status LogSeen::Load() {
 Status LogSeen::LoadForComparison(std::span<LogSeen> others) const {
   return AllAtOnce(others.size(), [&](size_t i) -> Status {
     LogSeen& other = others[i];
-    if (AreOfOneOwner(status_, other.status_)) return {};
+    if (IsBeyond(other)) return {};
     return other.Load().WithContext(other.name_);
   });
 }
 
+bool LogSeen::IsBeyond(const LogSeen& other) const {
+  return AreOfOneOwner(status_, other.status_) || status_.branch_epoch > other.status_.branch_epoch;
+}
+
 Result<std::string> LogSeen::Lacks(LogSeen& other) {
-  if (AreOfOneOwner(status_, other.status_) || status_.branch_epoch > other.status_.branch_epoch)
-    return std::string();
+  if (IsBeyond(other)) return std::string();
   HL_RETURN_IF_ERROR(Load().WithContext(name_));
   HL_RETURN_IF_ERROR(other.Load().WithContext(other.name_));
   const Result<RegionInfo> info = ParseSuperblock(image_, region_size_);

@@ -32,6 +32,8 @@ class LogSeen {
 
  private:
   Status Load();
+  // Nothing of the other one can be missing here.
+  bool IsBeyond(const LogSeen& other) const;
 
   const std::string& name_;
   const NodeStatus& status_;

@@ -31,8 +31,12 @@ constexpr std::chrono::seconds kPatience{3};
 std::string OwnerOf(const std::string& path) {
   struct stat file {};
   if (stat(path.c_str(), &file) != 0) return "an unknown user";
-  const passwd* const user = getpwuid(file.st_uid);
-  return user != nullptr ? Text("user ", user->pw_name) : Text("user ", file.st_uid);
+  passwd entry{};
+  passwd* user = nullptr;
+  char names[1024];  // several replicas are asked at the same time
+  if (getpwuid_r(file.st_uid, &entry, names, sizeof names, &user) != 0 || user == nullptr)
+    return Text("user ", file.st_uid);
+  return Text("user ", user->pw_name);
 }
 
 // In the form of getnameinfo's numbers; empty: it cannot be told.

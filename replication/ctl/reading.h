@@ -28,8 +28,8 @@ struct OwnedStatus {
 std::vector<Result<OwnedStatus>> ReadOwnedAtOnce(std::span<const FoundView> views,
                                                  const std::function<bool(size_t)>& may_live);
 
-// How many regions of at most so many bytes, not 0, are checked at once: copies of them are in
-// memory meanwhile, which have no more than kMostMemory in all, or there is one.
+// How many regions of at most `region_size` bytes, not 0, are checked at the same time: as many as
+// fit into kMostMemory together, because each is copied into memory, and at least one.
 inline constexpr uint64_t kMostMemory = uint64_t{4} << 30;
 size_t ChecksAtOnce(uint64_t region_size, size_t count);
 // NodeView::Check of each, so many at once.

@@ -302,12 +302,12 @@ Status CheckNothingBehind(const std::string& replica, const HeldProof& held,
   if (held.group != info.group) return {};
   HL_ASSIGN_OR_RETURN(const LogState log, ScanLog(own, info));
   if (held.acked_seq <= log.tail.seq) return {};
-  return Corruption(Text(
-      replica, " proves that everything up to record ", held.acked_seq,
-      " was acknowledged, but the log of ", whose, " ends at ", log.tail.seq,
-      ": the others went back to older copies; start them on the pools that they had. To give this "
-      "up, hyperloopctl export --replica N --to DIR --partial writes what it holds; then ",
-      kFreshPool));
+  return Corruption(
+      Text(replica, " proves that everything up to record ", held.acked_seq,
+           " was acknowledged, but the log of ", whose, " ends at ", log.tail.seq,
+           ": start the others on the pools that they had. To give this up, hyperloopctl export "
+           "--replica N --to DIR --partial, then ",
+           kFreshPool, ", or end it, with on_replica_failure=continue"));
 }
 
 Status CheckReplaceable(const std::string& replica, const HeldProof& held,

@@ -69,7 +69,6 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
   times_.Begin("reading");
   for (const size_t i : plan.joiners) members[i].joins = true;
-  NoteAcked(members);
   // A replica that has just answered, and is not found now, died a moment ago.
   const Views view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
     Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, looks[i].hello.host);
@@ -213,10 +212,16 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
                                                      members_[i]->slow_timeout());
   });
   std::vector<MemberContent> members;
+  Status first;
   for (size_t i = 0; i < members_.size(); ++i) {
-    HL_ASSIGN_OR_RETURN(control::ExamineReplyT reply, std::move(replies[i]));
-    if (reply.content == nullptr)
-      return Corruption(Text(members_[i]->name(), " answered without content"));
+    Status failed = replies[i].status();
+    if (failed.ok() && replies[i]->content == nullptr)
+      failed = Corruption(Text(members_[i]->name(), " answered without content"));
+    if (!failed.ok()) {
+      if (first.ok()) first = std::move(failed);
+      continue;
+    }
+    control::ExamineReplyT& reply = *replies[i];
     // A primary was writing, so these numbers are of different moments. They do not prove that a
     // record is missing.
     if (!reply.settled)
@@ -224,6 +229,9 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
     members.push_back({members_[i]->name(), std::move(*reply.content)});
     members.back().settled = reply.settled;
   }
+  NoteAcked(
+      members);  // also if another one failed: who proves more may be gone in the next attempt
+  HL_RETURN_IF_ERROR(first);
   return members;
 }
 

@@ -240,10 +240,10 @@ TEST_F(SessionOwnPoolTest, AJoinerThatProvesMoreIsNamedWhereverTheTakingWasCut) 
     StartAgain(1);
     for (const bool without_some : {false, true}) {
       without_some_ = without_some;
-      EXPECT_THAT(
-          UnchangedRefusal(),
-          StatusIs(Code::kCorruption, AllOf(HasSubstr("replica " + AddressOf(1) + " proves that"),
-                                            HasSubstr("the others went back to older copies"))));
+      EXPECT_THAT(UnchangedRefusal(),
+                  StatusIs(Code::kCorruption,
+                           AllOf(HasSubstr("replica " + AddressOf(1) + " proves that"),
+                                 HasSubstr("start the others on the pools that they had"))));
     }
     Stop(1);
     store = Taken(Options());

@@ -447,7 +447,7 @@ TEST_F(WhatTheOthersLostTest, AReplicaThatProvesOtherRecordsIsNotTakenIn) {
 
 TEST_F(WhatTheOthersLostTest, NoOpeningDropsMoreRecords) {
   ASSERT_NO_FATAL_FAILURE(GoOnWithout({}));
-  ExpectNoOpeningWithIt("the others went back to older copies");
+  ExpectNoOpeningWithIt("start the others on the pools that they had");
 }
 
 TEST_F(WhatTheOthersLostTest, AnOpeningDoesNotOverwriteOtherRecordsEither) {

@@ -176,7 +176,7 @@ class Reader {
       if (holds(*view())) return rocksdb::Status::OK();
       const rocksdb::Status status = CatchUp();
       if (status.ok() && holds(*view())) return status;
-      if (status.IsAborted()) return status;
+      if (status.IsAborted() && !status.IsMemoryLimit()) return status;
       if (std::chrono::steady_clock::now() >= until)
         return status.ok() ? rocksdb::Status::TimedOut() : status;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -1,6 +1,6 @@
 /* Reader from C: reads a directory that `hyperloopctl follow` keeps, beside programs of RocksDB's
- * own C interface. It says the same as reader.h, which has the full semantics, and is in
- * librocksdb_hyperloop.so (pkg-config rocksdb_hyperloop).
+ * own C interface. It says the same as reader.h, which has the full semantics, and is in the static
+ * library hyperloop_reader (pkg-config hyperloop_reader), which needs RocksDB alone.
  *
  *   hl_reader* reader;
  *   hl_reader_open("/srv/followed", "/srv/scratch", NULL, NULL, 0, &reader);
@@ -16,9 +16,10 @@
  * Lifetime. A handle is the caller's until it is given back, each exactly once and in any order:
  * views and iterators keep what they need.
  *
- * Threads. Calls on readers and views may be made from any thread; those on one iterator one at a
- * time. A view is the database at one moment, and one that was taken later is never older. Hold
- * none for longer than needed: each keeps memtables and files. */
+ * Threads. Calls on readers and views may be made from any thread; those on one iterator one at
+ * a time. No thread may be cancelled within a call. A view is the database at one moment, and
+ * one that was taken later is never older. Hold none for longer than needed: each keeps
+ * memtables and files. */
 #ifndef HYPERLOOP_PLUGIN_READER_C_H_
 #define HYPERLOOP_PLUGIN_READER_C_H_
 
@@ -28,11 +29,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default)
 
 typedef enum hl_read_code {
   HL_READ_OK = 0,
-  HL_READ_NOT_FOUND = 1,        /* no such key; at hl_reader_open: nobody has followed there */
+  HL_READ_NOT_FOUND = 1,        /* no such key, or none any more; no followed directory is there */
   HL_READ_INVALID_ARGUMENT = 2, /* a value is wrong, or a token is of another group or database */
   HL_READ_TIMED_OUT = 3,        /* views do not have it yet: ask the primary instead */
   HL_READ_ABORTED = 4,          /* the token or, by now, the directory is of another history */
@@ -54,9 +54,9 @@ typedef struct hl_reader hl_reader;
 
 /* `directory`: the one that is followed. `scratch`: a directory of this reader alone, for RocksDB's
  * LOGs; it is made. `options`: RocksDB's, "name=value;name=value", among them the writer's
- * comparator and merge operator if they are others than the usual ones; NULL: the usual ones.
- * `families`: the names of the column families to open, `count` of them; count 0: the default one.
- */
+ * comparator and merge operator if they are others than the usual ones, by names that RocksDB or a
+ * library of this process has registered; NULL: the usual ones. `families`: the names of the column
+ * families to open, "default" among them, `count` of them; count 0: the default one. */
 hl_read_code hl_reader_open(const char* directory, const char* scratch, const char* options,
                             const char* const* families, size_t count, hl_reader** reader);
 void hl_reader_close(hl_reader* reader);
@@ -93,8 +93,8 @@ typedef struct hl_iterator hl_iterator;
 hl_read_code hl_iterator_create(const hl_view* view, size_t family, const void* key,
                                 size_t key_size, hl_iterator** iterator);
 void hl_iterator_destroy(hl_iterator* iterator);
-/* Gives the present key and value, whose bytes stay until the next call on the iterator, and which
- * it steps behind then. HL_READ_NOT_FOUND: there is none any more. */
+/* Gives the next key and its value. Their bytes stay until the next call on the iterator.
+ * HL_READ_NOT_FOUND: there is none any more. */
 hl_read_code hl_iterator_next(hl_iterator* iterator, const char** key, size_t* key_size,
                               const char** value, size_t* value_size);
 
@@ -104,12 +104,11 @@ hl_read_code hl_iterator_next(hl_iterator* iterator, const char** key, size_t* k
 
 /* Writes into `token` the text that names everything written to the database up to `sequence`,
  * which rocksdb_get_latest_sequence_number tells after a write has returned. `directory`: the
- * database's, which is open over the plugin. `identity`: what rocksdb_get_db_identity tells of it.
- * HL_READ_NOT_FOUND: the directory is in no group. */
+ * database's, which is open over the plugin. `identity`: RocksDB's of the database; NULL: what its
+ * file IDENTITY says. HL_READ_NOT_FOUND: the directory is in no group. */
 hl_read_code hl_token_write(const char* directory, const char* identity, size_t identity_size,
                             uint64_t sequence, char token[HL_TOKEN_SIZE]);
 
-#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
