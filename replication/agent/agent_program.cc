@@ -218,12 +218,10 @@ Look Agent::LookOf(const std::vector<Result<NodeStatus>>& seen) const {
   for (size_t i = 0; i < seen.size(); ++i) {
     if (!seen[i].ok()) continue;
     const NodeStatus& status = *seen[i];
-    // Until the epoch is installed, the name may still be the former owner's.
-    const bool ours =
-        status.sealed_epoch == status.installed_epoch && runner_->Owns(status.owner_name);
-    look.answers[watch_->address(i)] = {
-        status.sealed_epoch, status.installed_epoch, ours,         status.released,
-        status.heartbeat,    status.replicas,        status.absent};
+    look.answers[watch_->address(i)] = {status.sealed_epoch, status.installed_epoch,
+                                        status.owner,        runner_->Owns(status.owner_name),
+                                        status.released,     status.heartbeat,
+                                        status.replicas,     status.absent};
   }
   return look;
 }

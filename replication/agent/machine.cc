@@ -54,14 +54,21 @@ void Machine::Learn(const Look& look, Time now) {
   for (const auto& [address, seen] : look.answers) {
     Known& known = known_[address];
     const bool first = known.read == Time();
-    if (first || seen.heartbeat != known.seen.heartbeat || seen.sealed != known.seen.sealed)
-      quiet_since_ = now;
-    if (!first && seen.heartbeat != known.seen.heartbeat && seen.ours &&
-        seen.sealed == known.seen.sealed)
-      known.moved = known.read;
-    if (!seen.ours || seen.sealed != known.seen.sealed) known.moved.reset();
+    const bool beats = !first && seen.heartbeat != known.seen.heartbeat;
+    if (first || beats || seen.sealed != known.seen.sealed) quiet_since_ = now;
+    if (beats && IsOurs(seen) && IsOurs(known.seen)) known.moved = known.read;
+    if (!IsOurs(seen)) known.moved.reset();
     known.seen = seen;
     known.read = look.began;
+  }
+}
+
+// A service that opens its database again is another owner, of the same name.
+void Machine::LearnOwn(const Look& look) {
+  std::map<std::string_view, size_t> named;
+  for (const auto& [address, seen] : look.answers) {
+    if (!seen.named || seen.sealed != seen.installed) continue;
+    if (++named[seen.owner] >= Majority()) own_ = seen.owner;
   }
 }
 
@@ -69,9 +76,10 @@ void Machine::LearnOwner(const Look& look, Time now) {
   for (const auto& [address, seen] : look.answers) epoch_ = std::max(epoch_, seen.sealed);
   size_t released = 0, ours = 0, others = 0;
   for (const auto& [address, seen] : look.answers) {
-    if (seen.sealed != epoch_) continue;
-    released += seen.released ? 1 : 0;
-    ++(seen.ours ? ours : others);
+    released += seen.sealed == epoch_ && seen.released ? 1 : 0;
+    const bool installed = seen.sealed == seen.installed;
+    ours += IsOurs(seen) ? 1 : 0;
+    others += installed && !IsOurs(seen) && !seen.named ? 1 : 0;
   }
   released_ = released >= Majority();
   if (released_ && std::exchange(released_epoch_, epoch_) != epoch_) released_seen_ = now;
@@ -83,8 +91,7 @@ void Machine::LearnOwner(const Look& look, Time now) {
 void Machine::RenewLease() {
   std::vector<Time> moved;
   for (const auto& [address, known] : known_) {
-    const bool serves = known.seen.ours && known.seen.sealed == known.seen.installed;
-    if (serves && known.moved.has_value()) moved.push_back(*known.moved);
+    if (IsOurs(known.seen) && known.moved.has_value()) moved.push_back(*known.moved);
   }
   if (moved.size() < Majority()) return;
   std::ranges::sort(moved, std::greater<>());
@@ -95,6 +102,7 @@ Action Machine::OnLook(const Look& look, Time now, double random) {
   if (!Counts(look) || now - look.began > MostGap()) return OnTime(now);
   if (!seen_.has_value() || look.began - *seen_ > MostGap()) quiet_since_ = now;
   seen_ = look.began;
+  LearnOwn(look);
   Learn(look, now);
   LearnOwner(look, now);
   NoteClaim(now);
@@ -199,6 +207,7 @@ Action Machine::Start(Time now) {
   started_ = now;
   epoch_at_start_ = epoch_;
   lease_begin_.reset();
+  own_.clear();
   for (auto& [address, known] : known_) known.moved.reset();
   predecessor_over_.reset();
   if (ours_) {

@@ -50,8 +50,10 @@ struct Timing {
 // What a replica says.
 struct SeenReplica {
   uint64_t sealed = 0, installed = 0;  // epochs
-  bool ours = false;  // the owner of the sealed epoch is the service that this node started last
-  bool released = false;  // that owner has closed in order
+  std::string owner;   // an id of the sealed epoch's owner, which it keeps in its later epochs
+  bool named = false;  // that owner's name is of the service that this node started last; the name
+                       // may be the former owner's until the sealed epoch is installed
+  bool released = false;  // the owner has closed in order
   uint64_t heartbeat = 0;
   std::vector<std::string> members, absent;  // of the installed configuration; addresses
 };
@@ -66,8 +68,8 @@ enum class State : uint8_t {
   kFollow,     // somebody has the group
   kSuspect,    // whoever has it has given no sign of life for half of failover_timeout
   kCandidate,  // the group is free, and this node waits for its turn
-  kTaking,     // the service was started
-  kPrimary,    // it has the group
+  kTaking,     // the service runs, and is not known to have the group
+  kPrimary,    // it has the group, and is ready
   kStopping,   // it was told to end
 };
 std::string_view StateName(State state);
@@ -95,8 +97,9 @@ class Machine {
   // This node gives the group up for good.
   Action OnShutdown();
 
+  // At the time of the last call; kPrimary is over with lease_end(), whether anybody calls or not.
   State state() const { return state_; }
-  uint64_t epoch() const { return epoch_; }    // the newest that was seen
+  uint64_t epoch() const { return epoch_; }    // the newest that a majority had reached
   bool released() const { return released_; }  // by its owner
   // Until when this node's service is known to have the group; the least time: it is not.
   Time lease_end() const {
@@ -121,8 +124,10 @@ class Machine {
   size_t Majority() const { return all_ / 2 + 1; }  // of all replicas
   bool Counts(const Look& look);
   void Learn(const Look& look, Time now);
+  void LearnOwn(const Look& look);
   void LearnOwner(const Look& look, Time now);
   void RenewLease();
+  bool IsOurs(const SeenReplica& seen) const { return !own_.empty() && seen.owner == own_; }
   bool IsFree() const;
   void NoteIsolation(Time now);
   void JudgeFailure(Time now);
@@ -146,8 +151,12 @@ class Machine {
   Time quiet_since_{};        // no sign of life was seen since then, without a gap
   uint64_t epoch_ = 0;
   bool released_ = false;
-  bool ours_ = false;                  // as SeenReplica's, says a majority of all
-  bool others_ = false;                // somebody else has the epoch, says a majority of all
+  // The id of the owner that is, or was, the service started last, once a majority of all had named
+  // it with its epoch installed. It keeps the id when it seals a new epoch, as it does to leave out
+  // a replica or to take one in; until that one is installed, the name alone would prove nothing.
+  std::string own_;
+  bool ours_ = false;    // own_ has the group, says a majority of all
+  bool others_ = false;  // somebody else has installed an epoch, says a majority of all
   std::optional<Time> released_seen_;  // of released_epoch_, first
   uint64_t released_epoch_ = 0;
   std::optional<Time> lease_begin_;

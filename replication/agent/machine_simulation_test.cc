@@ -12,6 +12,7 @@
 //   another host is cut off        CutOffOther: nothing happens
 //   a way from the primary fails   OneWayLost: nothing happens, whichever direction it is
 //   every way fails                AllWaysLost: nobody serves; and somebody when they are back
+//   a replica is lost, or is back  ReplicaLost: the service goes on under new epochs
 //   the service stands still       ServiceStandsStill: another node serves, and stays
 //   an agent stands still          AgentStandsStill: it decides nothing from what it did not see
 //   two want the group             OneOfTwoGetsIt
@@ -22,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -48,9 +50,17 @@ constexpr size_t kHosts = 3, kMajority = 2;
 constexpr seconds kMostHeld{160};  // 16 times Timing::hold_off
 // Each host has a replica, an agent, and the service while the agent runs it.
 
+using Set = unsigned;  // of replicas: a bit each
+constexpr Set kAll = (1u << kHosts) - 1;
+Set One(size_t replica) { return 1u << replica; }
+bool Contains(Set set, size_t replica) { return (set & One(replica)) != 0; }
+size_t Size(Set set) { return static_cast<size_t>(std::popcount(set)); }
+
 struct Replica {
   uint64_t sealed = 1, installed = 1;
-  int owner = 0;  // a service's number
+  int owner = 0;       // a service's number
+  int name = 0;        // which service its name is of; the owner's at the latest when it installs
+  Set members = kAll;  // of the installed configuration
   bool released = true;
   uint64_t heartbeat = 1;
   Moment beaten{};  // when it was written last
@@ -60,7 +70,8 @@ struct Group {
   Moment now{};
   std::mt19937_64 random;
   std::array<Replica, kHosts> replicas;
-  std::array<bool, kHosts> up;  // hosts
+  std::array<bool, kHosts> up;      // hosts
+  std::array<bool, kHosts> lost{};  // replicas whose hosts may be up
   // From a host to a replica: for its agent's looks, and for what its service writes.
   std::array<std::array<bool, kHosts>, kHosts> looks_cut{}, writes_cut{};
   std::set<uint64_t> served;  // epochs that a service has served
@@ -79,9 +90,12 @@ struct Group {
     return Chance(0.01) ? Between(milliseconds(10), milliseconds(200))
                         : Between(Moment(20'000), milliseconds(5));
   }
-  bool Looks(size_t host, size_t replica) const { return up[replica] && !looks_cut[host][replica]; }
+  bool Runs(size_t replica) const { return up[replica] && !lost[replica]; }
+  bool Looks(size_t host, size_t replica) const {
+    return Runs(replica) && !looks_cut[host][replica];
+  }
   bool Writes(size_t host, size_t replica) const {
-    return up[replica] && !writes_cut[host][replica];
+    return Runs(replica) && !writes_cut[host][replica];
   }
 
   void After(Moment wait, std::function<void()> what) {
@@ -116,6 +130,10 @@ struct Group {
 // A service that opens its database on the group: it looks, watches for a sign of life, seals one
 // replica after the other on the state that it saw, installs its epoch, and beats. Some do not
 // watch: what machines promise must not rest on that.
+//
+// While it serves, it leaves out a replica that is away, takes in one that is back, and takes the
+// group back from who sealed replicas and gave up. For each of these it seals all replicas that it
+// reaches under a new epoch, and installs that much later.
 class Service : public std::enable_shared_from_this<Service> {
  public:
   Service(Group& group, size_t host, std::function<void()> on_end)
@@ -148,8 +166,10 @@ class Service : public std::enable_shared_from_this<Service> {
     if (group_.now < still_until_) return After(still_until_ - group_.now, what);
     (this->*what)();
   }
-  bool Has(const Replica& replica) const {
-    return replica.sealed == epoch_ && replica.owner == number_;
+  bool Has(const Replica& replica) const { return replica.owner == number_; }
+  // Somebody else has served since.
+  bool Lost(const Replica& replica) const {
+    return !Has(replica) && replica.installed > installed_;
   }
   void Look() {
     for (size_t i = 0; i < kHosts; ++i)
@@ -169,9 +189,18 @@ class Service : public std::enable_shared_from_this<Service> {
       if (lives || replica.sealed != seen_[i]->sealed) return End();
       epoch_ = std::max(epoch_, replica.sealed + 1);
     }
-    if (std::ranges::count_if(seen_, [](const auto& each) { return each.has_value(); }) < 2)
-      return End();
+    Set seen = 0;
+    const Replica* newest = nullptr;
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!seen_[i].has_value()) continue;
+      seen |= One(i);
+      if (newest == nullptr || seen_[i]->installed > newest->installed) newest = &*seen_[i];
+    }
+    if (!IsEnough(seen, newest == nullptr ? kAll : newest->members)) return End();
     Seal();
+  }
+  static bool IsEnough(Set reached, Set members) {
+    return Size(reached) >= kMajority && 2 * Size(reached & members) > Size(members);
   }
   void Seal() {
     if (sealing_ == kHosts) return Sealed();
@@ -184,12 +213,15 @@ class Service : public std::enable_shared_from_this<Service> {
     replica.released = false;
     After(group_.Delay(), &Service::Seal);
   }
-  size_t Held() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(group_.replicas, [this](const Replica& each) { return Has(each); }));
+  Set Held() const {
+    Set held = 0;
+    for (size_t i = 0; i < kHosts; ++i) held |= Has(group_.replicas[i]) ? One(i) : 0;
+    return held;
   }
   void Sealed() {
-    if (Held() < kMajority) return GiveUp();
+    members_ = Held();
+    if (Size(members_) < kMajority) return GiveUp();
+    installed_ = epoch_ - 1;
     Beat();
     After(group_.Between(milliseconds(1), milliseconds(1000)), &Service::Install);
   }
@@ -201,13 +233,62 @@ class Service : public std::enable_shared_from_this<Service> {
     size_t installed = 0;
     for (size_t i = 0; i < kHosts; ++i) {
       Replica& replica = group_.replicas[i];
-      if (!group_.Writes(host_, i) || !Has(replica)) continue;
+      if (!group_.Writes(host_, i) || !Has(replica) || !Contains(members_, i)) continue;
       replica.installed = epoch_;
+      replica.name = number_;
+      replica.members = members_;
       ++installed;
     }
-    if (installed < kMajority) return GiveUp();
+    if (installed < kMajority && !serves_) return GiveUp();
+    if (installed >= kMajority && !group_.served.insert(epoch_).second)
+      ++group_.epochs_served_twice;
+    installed_ = epoch_;
     serves_ = true;
-    if (!group_.served.insert(epoch_).second) ++group_.epochs_served_twice;
+    since_ = group_.now;
+    After(milliseconds(100), &Service::Watch);
+  }
+  // Whether the members, and who has sealed them, have to change. What somebody else has sealed is
+  // his as long as it shows his heartbeats.
+  void Watch() {
+    Set reached = 0;
+    bool changes = false;
+    for (size_t i = 0; i < kHosts; ++i) {
+      if (!group_.Writes(host_, i)) continue;
+      reached |= One(i);
+      const Replica& replica = group_.replicas[i];
+      if (Lost(replica)) return End();
+      const bool is_his = !Has(replica) && Contains(members_, i);
+      const bool lives = is_his && (!seen_[i].has_value() || seen_[i]->sealed != replica.sealed ||
+                                    seen_[i]->heartbeat != replica.heartbeat);
+      if (lives) since_ = group_.now;
+      changes = changes || is_his || replica.installed != epoch_;
+      seen_[i] = replica;
+    }
+    changes = changes || reached != members_;
+    if (!changes || !IsEnough(reached, members_)) since_ = group_.now;
+    if (group_.now - since_ < milliseconds(1000)) return After(milliseconds(100), &Service::Watch);
+    since_ = group_.now;
+    members_ = reached;
+    for (const Replica& each : group_.replicas) epoch_ = std::max(epoch_, each.sealed + 1);
+    sealing_ = 0;
+    SealAnew();
+  }
+  void SealAnew() {
+    if (sealing_ == kHosts) {
+      // It attaches to the members, brings their regions up to date, and installs.
+      return After(group_.Between(milliseconds(1), seconds(12)), &Service::Install);
+    }
+    const size_t i = sealing_++;
+    if (!Contains(members_, i)) return SealAnew();
+    Replica& replica = group_.replicas[i];
+    if (!group_.Writes(host_, i) || replica.sealed >= epoch_)
+      return After(milliseconds(100), &Service::Watch);
+    if (Lost(replica)) return End();
+    replica.sealed = epoch_;
+    replica.owner = number_;
+    replica.released = false;
+    beats_from_[i] = group_.now + group_.Between(Moment(0), milliseconds(300));
+    After(group_.Delay(), &Service::SealAnew);
   }
   void Release() {
     for (size_t i = 0; i < kHosts; ++i)
@@ -223,8 +304,8 @@ class Service : public std::enable_shared_from_this<Service> {
   }
   void Arrive(size_t i) {
     Replica& replica = group_.replicas[i];
-    if (replica.sealed > epoch_ && group_.now >= still_until_) return End();  // it is fenced
-    if (!Has(replica) || !group_.Writes(host_, i)) return;
+    if (Lost(replica) && group_.now >= still_until_) return End();  // it is fenced
+    if (!Has(replica) || !group_.Writes(host_, i) || group_.now < beats_from_[i]) return;
     ++replica.heartbeat;
     replica.beaten = group_.now;
   }
@@ -235,7 +316,10 @@ class Service : public std::enable_shared_from_this<Service> {
   const std::function<void()> on_end_;
   std::array<std::optional<Replica>, kHosts> seen_;
   size_t sealing_ = 0;
-  uint64_t epoch_ = 0;
+  uint64_t epoch_ = 0, installed_ = 0;
+  Set members_ = 0;
+  Moment since_{};                           // when the members were last as they are to be
+  std::array<Moment, kHosts> beats_from_{};  // when each is attached after it was sealed anew
   bool serves_ = false, ended_ = false;
   Moment still_until_{};
 };
@@ -312,9 +396,7 @@ class Agent : public std::enable_shared_from_this<Agent> {
     if (look == look_ && group_.Looks(host_, i))
       answers_[i] = Answer{group_.replicas[i], group_.now};
   }
-  bool Ours(const Replica& seen) const {
-    return last_service_ != 0 && seen.owner == last_service_ && seen.sealed == seen.installed;
-  }
+  bool Ours(const Replica& seen) const { return last_service_ != 0 && seen.owner == last_service_; }
   void EndLook() {
     using Addresses = std::vector<std::string>;
     static const Addresses addresses = {"a", "b", "c"};
@@ -322,8 +404,18 @@ class Agent : public std::enable_shared_from_this<Agent> {
     for (size_t i = 0; i < kHosts; ++i) {
       if (!answers_[i].has_value()) continue;
       const Replica& seen = answers_[i]->seen;
-      look.answers[addresses[i]] = {seen.sealed,    seen.installed, Ours(seen), seen.released,
-                                    seen.heartbeat, addresses,      {}};
+      SeenReplica& says = look.answers[addresses[i]];
+      says = {seen.sealed,
+              seen.installed,
+              "owner " + std::to_string(seen.owner),
+              false,
+              seen.released,
+              seen.heartbeat,
+              {},
+              {}};
+      says.named = last_service_ != 0 && seen.name == last_service_;
+      for (size_t j = 0; j < kHosts; ++j)
+        (Contains(seen.members, j) ? says.members : says.absent).push_back(addresses[j]);
     }
     NoteWatched();
     CarryOut(machine_.OnLook(look, Local(), group_.Luck()));
@@ -409,8 +501,17 @@ class AgentsTest : public testing::Test {
     Begin(seed);
     ASSERT_TRUE(RunUntilServed(seconds(10)));
     Run(seconds(3));
+    for (int i = 0; i < 30 && !IsWhole(); ++i) Run(seconds(1));
+    ASSERT_TRUE(IsWhole());
     primary_ = Primary();
     ASSERT_TRUE(primary_.has_value());
+  }
+  // Whether all replicas are members, and no epoch waits to be installed.
+  bool IsWhole() const {
+    return std::ranges::all_of(group_->replicas, [this](const Replica& each) {
+      return each.members == kAll && each.sealed == each.installed &&
+             each.installed == group_->replicas[0].installed;
+    });
   }
   void Boot(size_t host) {
     group_->up[host] = true;
@@ -455,19 +556,19 @@ class AgentsTest : public testing::Test {
     while (group_->now < until && (!Primary().has_value() || *Primary() == *primary_))
       Run(milliseconds(50));
     const std::optional<size_t> found = Primary();
-    const uint64_t epoch = Epoch();
+    const int starts = Starts();
     Run(seconds(30));
-    return found.has_value() && *found != *primary_ && Primary() == found && Epoch() == epoch;
+    return found.has_value() && *found != *primary_ && Primary() == found && Starts() == starts;
   }
   // Whether nobody has started anything, or changed places, since BeginServed and for a minute.
   bool NothingHappens() {
-    const uint64_t epoch = Epoch();
     const int starts = Starts();
     Run(minutes(1));
-    return Epoch() == epoch && Starts() == starts && primary().serves();
+    return Starts() == starts && primary().serves();
   }
   void Mend() {
     group_->looks_cut = group_->writes_cut = {};
+    group_->lost = {};
     for (size_t i = 0; i < kHosts; ++i) {
       Boot(i);
       agents_[i]->Break(false);
@@ -531,7 +632,7 @@ void AgentsTest::Disturb() {
   const std::shared_ptr<Agent>& agent = agents_[host];
   const Moment time = group_->Between(Moment(0), seconds(6));
   Service* const service = agent == nullptr ? nullptr : agent->service();
-  switch (group_->random() % 14) {
+  switch (group_->random() % 16) {
     case 0:
       return Crash(host);
     case 1:
@@ -564,6 +665,10 @@ void AgentsTest::Disturb() {
     case 11:
       return Cut(host);
     case 12:
+    case 13:
+      group_->lost[replica] = !group_->lost[replica];
+      return;
+    case 14:
       group_->looks_cut[host].fill(false);
       group_->writes_cut[host].fill(false);
       return;
@@ -674,9 +779,17 @@ TEST_F(AgentsTest, CutOffPrimary) {
     Cut(*primary_);
     Run(Timing().lease + milliseconds(2));
     EXPECT_FALSE(primary().Claims());
+    EXPECT_TRUE(primary().serves());
     Run(Timing().isolation_timeout + Timing().look_interval);
     EXPECT_FALSE(primary().serves());
     EXPECT_TRUE(AnotherServes(seconds(3)));
+    // It does not take the group from the other one when it is back.
+    const std::optional<size_t> other = Primary();
+    const int starts = Starts();
+    Mend();
+    Run(minutes(1));
+    EXPECT_EQ(Primary(), other);
+    EXPECT_EQ(Starts(), starts);
     CheckPromises(seed);
     if (HasFailure()) return;
   }
@@ -699,6 +812,32 @@ TEST_F(AgentsTest, OneWayLost) {
     (group_->Chance(0.5) ? group_->looks_cut : group_->writes_cut)[*primary_][Another()] = true;
     EXPECT_TRUE(NothingHappens());
     EXPECT_EQ(Primary(), primary_);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// The service leaves it out and takes it in under new epochs, each of which it seals long before it
+// installs it. Its node claims to be the primary all the time.
+TEST_F(AgentsTest, ReplicaLost) {
+  for (const uint64_t seed : test::Seeds(50)) {
+    BeginServed(seed);
+    const int starts = Starts();
+    const uint64_t epoch = Epoch();
+    const auto watch = [&](Moment time) {
+      const Moment until = group_->now + time;
+      while (group_->now < until && Primary() == primary_) Run(milliseconds(10));
+    };
+    for (int i = 0; i < 4; ++i) {
+      const size_t replica = group_->random() % kHosts;
+      group_->lost[replica] = true;
+      watch(group_->Between(seconds(2), seconds(40)));
+      group_->lost[replica] = false;
+      watch(seconds(40));
+    }
+    EXPECT_EQ(Primary(), primary_);
+    EXPECT_EQ(Starts(), starts);
+    EXPECT_GE(Epoch(), epoch + 8);
     CheckPromises(seed);
     if (HasFailure()) return;
   }
@@ -833,7 +972,9 @@ class WatchTest : public testing::Test {
   Look Seen(uint64_t epoch, bool ours, uint64_t heartbeat) {
     Look look{now_, {}};
     for (const char* each : {"a", "b", "c"})
-      look.answers[each] = {epoch, epoch, ours, false, heartbeat, {"a", "b", "c"}, {}};
+      look.answers[each] = {
+          epoch,           epoch, "owner " + std::to_string(epoch), ours, false, heartbeat,
+          {"a", "b", "c"}, {}};
     return look;
   }
   // Looks that are answered at once, of an unmoved group, until then.

@@ -205,6 +205,40 @@ TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
   EXPECT_EQ(watch.Stop(), 0);
 }
 
+// The group goes on without a replica that is lost, and takes it in when it is back, each under a
+// new epoch of the same owner. Neither agent takes that for a change of owner.
+TEST_F(AgentTest, AReplicaThatIsLostAndComesBackChangesNoRole) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  DualWatch watch(a_, b_);
+  ASSERT_TRUE(a_.Writes());
+  const nlohmann::json service = a_.Cluster()["service_pid"];
+  ASSERT_NE(service, 0);
+  const auto await_absent = [&](size_t absent, uint64_t after) {
+    return Eventually([&] {
+      const auto status = cluster_.ReplicaStatus(0);
+      return status.ok() && status->installed_epoch > after &&
+             status->installed_epoch == status->sealed_epoch && status->absent.size() == absent;
+    });
+  };
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t before = Epoch();
+    cluster_.KillReplica(2);
+    ASSERT_TRUE(await_absent(1, before));
+    ASSERT_TRUE(a_.Writes());
+    const uint64_t without = Epoch();
+    ASSERT_OK(cluster_.Restart());
+    ASSERT_TRUE(await_absent(0, without));
+    ASSERT_TRUE(a_.Writes());
+  }
+  EXPECT_TRUE(a_.AwaitPrimary());
+  const nlohmann::json a = a_.Cluster(), b = b_.Cluster();
+  EXPECT_EQ(a["service_pid"], service);
+  EXPECT_EQ(a["takings"], 1);
+  EXPECT_EQ(b["takings"], 0);
+  EXPECT_TRUE(b_.Says("/replica"));
+  EXPECT_EQ(watch.Stop(), 0);
+}
+
 TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {
   const uint64_t epoch = Epoch();
   ASSERT_NO_FATAL_FAILURE(a_.Start());
