@@ -13,6 +13,13 @@ constexpr std::chrono::seconds kRestartInterval{60};
 constexpr std::chrono::hours kForget{1};
 constexpr uint32_t kMostDoublings = 4;
 
+// The greatest value that so many have reached.
+std::optional<uint64_t> ReachedBy(size_t count, std::vector<uint64_t> values) {
+  if (values.size() < count) return std::nullopt;
+  std::ranges::sort(values, std::greater<>());
+  return values[count - 1];
+}
+
 }  // namespace
 
 std::string_view StateName(State state) {
@@ -35,11 +42,29 @@ std::string_view StateName(State state) {
   return "unknown";
 }
 
-// Whether a majority of the newest configuration's replicas, and of all, has answered.
+// The newest configuration that a majority of the listed replicas had reached, as most say it;
+// null: fewer have answered.
+const SeenReplica* Machine::Configuration(const Look& look) const {
+  std::vector<uint64_t> installed;
+  for (const auto& [address, seen] : look.answers) installed.push_back(seen.installed);
+  const std::optional<uint64_t> epoch = ReachedBy(replicas_ / 2 + 1, std::move(installed));
+  const SeenReplica* configuration = nullptr;
+  ptrdiff_t most = 0;
+  for (const auto& [address, seen] : look.answers) {
+    if (seen.installed != epoch) continue;
+    const auto say = std::ranges::count_if(look.answers, [&](const auto& other) {
+      const SeenReplica& it = other.second;
+      return it.installed == epoch && it.members == seen.members && it.absent == seen.absent;
+    });
+    if (say > most) configuration = &seen;
+    most = std::max(most, say);
+  }
+  return configuration;
+}
+
+// Whether a majority of the configuration's replicas, and of all, has answered.
 bool Machine::Counts(const Look& look) {
-  const SeenReplica* newest = nullptr;
-  for (const auto& [address, seen] : look.answers)
-    if (newest == nullptr || seen.installed > newest->installed) newest = &seen;
+  const SeenReplica* const newest = Configuration(look);
   if (newest == nullptr) return false;
   const auto answered = [&](const std::vector<std::string>& addresses) {
     return static_cast<size_t>(std::ranges::count_if(
@@ -73,7 +98,9 @@ void Machine::LearnOwn(const Look& look) {
 }
 
 void Machine::LearnOwner(const Look& look, Time now) {
-  for (const auto& [address, seen] : look.answers) epoch_ = std::max(epoch_, seen.sealed);
+  std::vector<uint64_t> sealed;
+  for (const auto& [address, seen] : look.answers) sealed.push_back(seen.sealed);
+  epoch_ = ReachedBy(Majority(), std::move(sealed)).value_or(epoch_);
   size_t released = 0, ours = 0, others = 0;
   for (const auto& [address, seen] : look.answers) {
     released += seen.sealed == epoch_ && seen.released ? 1 : 0;
@@ -91,19 +118,23 @@ void Machine::LearnOwner(const Look& look, Time now) {
 void Machine::RenewLease() {
   std::vector<Time> moved;
   for (const auto& [address, known] : known_) {
-    if (IsOurs(known.seen) && known.moved.has_value()) moved.push_back(*known.moved);
+    const bool serves = IsOurs(known.seen) && !known.seen.released;
+    if (serves && known.moved.has_value()) moved.push_back(*known.moved);
   }
   if (moved.size() < Majority()) return;
+  had_group_ = true;
   std::ranges::sort(moved, std::greater<>());
   lease_begin_ = std::max(lease_begin_.value_or(Time::min()), moved[Majority() - 1]);
 }
 
 Action Machine::OnLook(const Look& look, Time now, double random) {
-  if (!Counts(look) || now - look.began > MostGap()) return OnTime(now);
-  if (!seen_.has_value() || look.began - *seen_ > MostGap()) quiet_since_ = now;
-  seen_ = look.began;
+  const bool counts = Counts(look) && now - look.began <= MostGap();
   LearnOwn(look);
   Learn(look, now);
+  if (runs_ && state_ != State::kStopping) RenewLease();
+  if (!counts) return OnTime(now);
+  if (!seen_.has_value() || look.began - *seen_ > MostGap()) quiet_since_ = now;
+  seen_ = look.began;
   LearnOwner(look, now);
   NoteClaim(now);
   JudgeFailure(now);
@@ -124,18 +155,19 @@ void Machine::NoteClaim(Time now) {
 }
 
 Action Machine::Run(Time now) {
-  if (state_ == State::kStopping) return Action::kNone;
-  if (had_group_ && others_) return End(Action::kStop);
-  RenewLease();
-  if (lease_begin_.has_value()) had_group_ = true;
+  taken_ = taken_ || (had_group_ && others_);
+  if (taken_ && state_ != State::kStopping) return End(Action::kStop);
   return OnTime(now);
 }
 
 // Of a time in which the agent stood still, no more counts than a gap between looks may last.
-void Machine::NoteIsolation(Time now) {
+void Machine::NoteWatched(Time now) {
   const auto watched = std::min<BootClock::duration>(now - called_, MostGap());
   called_ = now;
-  if (!lease_begin_.has_value() || now < lease_end()) {
+  if (!had_group_ || !ready_) starting_ += watched;
+  if (taken_) {
+    without_lease_ += watched;
+  } else if (!lease_begin_.has_value() || now < lease_end()) {
     without_lease_ = BootClock::duration(0);
   } else {
     without_lease_ += std::min(watched, now - lease_end());
@@ -143,19 +175,20 @@ void Machine::NoteIsolation(Time now) {
 }
 
 Action Machine::OnTime(Time now) {
-  NoteIsolation(now);
+  NoteWatched(now);
   if (!runs_) {
     const bool lost = !seen_.has_value() || now - *seen_ > MostGap();
     if (lost) state_ = State::kLost;
     if (lost) due_.reset();
     return Action::kNone;
   }
+  const auto isolation = timing_.isolation_timeout;
+  if (isolation.count() != 0 && without_lease_ >= isolation && !std::exchange(killed_, true))
+    return End(Action::kKill);
   if (state_ == State::kStopping) return Action::kNone;
   const bool ready = had_group_ && ready_;
-  if (!ready && now - started_ >= timing_.start_timeout) return End(Action::kStop);
-  const auto isolation = timing_.isolation_timeout;
-  if (isolation.count() != 0 && without_lease_ >= isolation) return End(Action::kKill);
-  const bool claims = ready && claim_from_.has_value() && now >= *claim_from_;
+  if (!ready && starting_ >= timing_.start_timeout) return End(Action::kStop);
+  const bool claims = ready && claim_from_.has_value() && now >= *claim_from_ && now < lease_end();
   state_ = claims ? State::kPrimary : State::kTaking;
   return Action::kNone;
 }
@@ -203,8 +236,9 @@ Action Machine::Start(Time now) {
   due_.reset();
   state_ = State::kTaking;
   runs_ = true;
-  ready_ = had_group_ = failed_ = false;
-  started_ = now;
+  ready_ = had_group_ = failed_ = taken_ = killed_ = false;
+  called_ = now;
+  starting_ = without_lease_ = BootClock::duration(0);
   epoch_at_start_ = epoch_;
   lease_begin_.reset();
   own_.clear();

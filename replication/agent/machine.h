@@ -7,9 +7,11 @@
 // starts the service too early, or two that do so at a time, lose nothing; they cost a taking. What
 // the machine adds is that this happens only when it is due:
 //
-// - Only looks count which a majority of the newest configuration, and of all replicas, answered.
-//   After a gap between two of them the observation begins anew, as when the agent stood still. One
-//   whose answers come so late counts as none, and silence is measured to the last that counts.
+// - Only looks count which a majority of the configuration, and of all replicas, answered. The
+//   configuration, and the epoch, are the newest that a majority of the replicas had reached: what
+//   a minority says beyond that may be false, and is left to whoever opens the group. After a gap
+//   between two of them the observation begins anew, as when the agent stood still. One whose
+//   answers come so late counts as none, and silence is measured to the last that counts.
 // - The group is free if its owner has closed it, or was this node's service and has ended, or if
 //   for failover_timeout no replica that answers has shown a new heartbeat or a new epoch.
 // - This node has a lease from the time at which a majority had last shown, at the latest, a new
@@ -122,6 +124,7 @@ class Machine {
   // A longer one makes the observation begin anew.
   BootClock::duration MostGap() const { return 3 * timing_.look_interval; }
   size_t Majority() const { return all_ / 2 + 1; }  // of all replicas
+  const SeenReplica* Configuration(const Look& look) const;
   bool Counts(const Look& look);
   void Learn(const Look& look, Time now);
   void LearnOwn(const Look& look);
@@ -129,7 +132,7 @@ class Machine {
   void RenewLease();
   bool IsOurs(const SeenReplica& seen) const { return !own_.empty() && seen.owner == own_; }
   bool IsFree() const;
-  void NoteIsolation(Time now);
+  void NoteWatched(Time now);
   void JudgeFailure(Time now);
   std::chrono::nanoseconds OthersLease() const {
     return timing_.lease + std::chrono::microseconds(timing_.lease.count());
@@ -160,12 +163,15 @@ class Machine {
   std::optional<Time> released_seen_;  // of released_epoch_, first
   uint64_t released_epoch_ = 0;
   std::optional<Time> lease_begin_;
-  BootClock::duration without_lease_{};  // since it had one, as far as the agent watched
-  Time called_{};                        // when OnTime was called last
-  std::optional<Time> due_;              // when a candidate takes the group
-  Time started_{};                       // the service, last
-  bool ready_ = false;                   // since then
-  bool had_group_ = false;               // it had a lease since then
+  // As far as the agent watched: since the service had a lease, or, if that is earlier, since
+  // somebody else has taken the group; and since the start, until it was ready.
+  BootClock::duration without_lease_{}, starting_{};
+  Time called_{};            // when OnTime was called last
+  std::optional<Time> due_;  // when a candidate takes the group
+  bool ready_ = false;       // the service, since it was started last
+  bool had_group_ = false;   // it had a lease since then
+  bool taken_ = false;       // and somebody else has taken the group since
+  bool killed_ = false;      // it was told to be, since then
   // When every lease is over of whoever had the group at the start; nothing: that is not known.
   std::optional<Time> predecessor_over_;
   // As that, of whoever had it before this node; nothing: this node has not had it since.

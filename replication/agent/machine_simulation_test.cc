@@ -8,6 +8,7 @@
 //   the service ends               ServiceEnds: it is started again where it was, once
 //   the service cannot be started  StartFails: another node serves; FailedNodeIsNotShutOut
 //   the primary's host is lost     HostLost
+//   it reaches one replica only    BeatsAtAMinority: its agent ends it, and then another serves
 //   the primary is cut off         CutOffPrimary: its claim ends with the lease, then its process
 //   another host is cut off        CutOffOther: nothing happens
 //   a way from the primary fails   OneWayLost: nothing happens, whichever direction it is
@@ -68,6 +69,7 @@ struct Replica {
 
 struct Group {
   Moment now{};
+  Timing timing;  // all agents'
   std::mt19937_64 random;
   std::array<Replica, kHosts> replicas;
   std::array<bool, kHosts> up;      // hosts
@@ -328,7 +330,7 @@ class Service : public std::enable_shared_from_this<Service> {
 class Agent : public std::enable_shared_from_this<Agent> {
  public:
   Agent(Group& group, size_t host, double rate)
-      : group_(group), host_(host), rate_(rate), machine_(timing_, kHosts) {}
+      : group_(group), host_(host), rate_(rate), timing_(group.timing), machine_(timing_, kHosts) {}
 
   void Begin() { After(group_.Between(Moment(0), milliseconds(200)), &Agent::BeginLook); }
   // What a request would be told now. One that stands still says nothing.
@@ -487,8 +489,9 @@ class Agent : public std::enable_shared_from_this<Agent> {
 
 class AgentsTest : public testing::Test {
  protected:
-  void Begin(uint64_t seed) {
+  void Begin(uint64_t seed, const Timing& timing = {}) {
     group_.emplace(seed);
+    group_->timing = timing;
     most_claims_ = 0;
     wrong_.clear();
     agents_ = {};
@@ -497,8 +500,8 @@ class AgentsTest : public testing::Test {
       Boot(i);
     }
   }
-  void BeginServed(uint64_t seed) {
-    Begin(seed);
+  void BeginServed(uint64_t seed, const Timing& timing = {}) {
+    Begin(seed, timing);
     ASSERT_TRUE(RunUntilServed(seconds(10)));
     Run(seconds(3));
     for (int i = 0; i < 30 && !IsWhole(); ++i) Run(seconds(1));
@@ -790,6 +793,28 @@ TEST_F(AgentsTest, CutOffPrimary) {
     Run(minutes(1));
     EXPECT_EQ(Primary(), other);
     EXPECT_EQ(Starts(), starts);
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// A heartbeat at any replica shows that the primary lives. So nobody takes the group before its own
+// agent has ended it, and nobody at all if that was told to leave it.
+TEST_F(AgentsTest, BeatsAtAMinority) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    const bool stays = seed % 2 == 0;
+    Timing timing;
+    if (stays) timing.isolation_timeout = milliseconds(0);
+    BeginServed(seed, timing);
+    CutWrites(*primary_);
+    group_->writes_cut[*primary_][group_->random() % kHosts] = false;
+    const int starts = Starts();
+    Run(Timing().lease + milliseconds(500));
+    EXPECT_FALSE(primary().Claims());
+    Run(stays ? minutes(3) : seconds(4));
+    EXPECT_EQ(Starts(), starts);
+    EXPECT_TRUE(primary().serves());
+    EXPECT_EQ(AnotherServes(seconds(10)), !stays);
     CheckPromises(seed);
     if (HasFailure()) return;
   }

@@ -46,6 +46,25 @@ class MachineTest : public testing::Test {
     }
   }
 
+  // The service has taken the group at epoch 2, and is ready.
+  void BecomePrimary() {
+    for (SeenReplica& each : says_) each.released = true;
+    ASSERT_EQ(Looks(seconds(10)), Action::kStart);
+    machine_.OnReady();
+    Own(2, true);
+    ASSERT_EQ(Serve(2 * timing_.lease), Action::kNone);
+    ASSERT_EQ(machine_.state(), State::kPrimary);
+  }
+  // Looks with new heartbeats of so many replicas.
+  Action Serve(milliseconds time, size_t replicas = kReplicas) {
+    for (const Time until = now_ + time; now_ < until;) {
+      Beat(replicas);
+      if (const Action action = Looks(timing_.look_interval); action != Action::kNone)
+        return action;
+    }
+    return Action::kNone;
+  }
+
   const Timing timing_;
   Machine machine_{timing_, kReplicas};
   Time now_{seconds(1000)};
@@ -205,6 +224,127 @@ TEST_F(MachineTest, AStartThatTakesTooLongIsEnded) {
   machine_.OnEnded(now_);
   Looks(timing_.look_interval);
   EXPECT_EQ(machine_.failures(), 1u);
+}
+
+// It does so to leave out a replica or to take one in, and installs the epoch later.
+TEST_F(MachineTest, AServiceThatSealsANewEpochKeepsItsLease) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  for (SeenReplica& each : says_) {
+    ++each.sealed;
+    ASSERT_EQ(Serve(timing_.lease), Action::kNone);
+    EXPECT_EQ(machine_.state(), State::kPrimary);
+  }
+  EXPECT_EQ(Serve(timing_.isolation_timeout + 2 * timing_.lease), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  for (SeenReplica& each : says_) ++each.installed;
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+// The name is the former owner's until the epoch is installed.
+TEST_F(MachineTest, WhatAnotherOwnerHasOnlySealedIsNotLostAndGivesNoLease) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  const Time lease_end = machine_.lease_end();
+  for (SeenReplica& each : says_) each.sealed = 3, each.owner = "another";
+  EXPECT_EQ(Serve(timing_.lease), Action::kNone);
+  for (SeenReplica& each : says_) each.named = false;
+  EXPECT_EQ(Serve(timing_.lease), Action::kNone);
+  EXPECT_EQ(machine_.lease_end(), lease_end);
+  EXPECT_EQ(machine_.state(), State::kTaking);
+  // He gave up, and it takes the group back.
+  for (SeenReplica& each : says_) each.sealed = 4, each.owner = "owner 2", each.named = true;
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+TEST_F(MachineTest, AServiceThatOpensItsDatabaseAgainIsItsNodesToo) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  for (SeenReplica& each : says_) each.released = true;
+  const Time closed = now_;
+  EXPECT_EQ(Serve(timing_.lease - timing_.look_interval), Action::kNone);
+  EXPECT_LE(machine_.lease_end(), closed + timing_.lease) << "one that has closed has no lease";
+  Own(3, true);
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+TEST_F(MachineTest, IsPrimaryOnlyUntilTheLeaseEnds) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  machine_.OnTime(machine_.lease_end() - milliseconds(1));
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  machine_.OnTime(machine_.lease_end());
+  EXPECT_EQ(machine_.state(), State::kTaking);
+  now_ = machine_.lease_end();
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+// One replica says what is not so: a configuration without the others, and an epoch that nobody
+// has.
+TEST_F(MachineTest, OneReplicaDecidesNothing) {
+  const auto lie = [&](SeenReplica* each) {
+    each->sealed = each->installed = 1u << 30;
+    each->owner = "nobody";
+    each->named = true;
+    each->members = {"x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8"};
+  };
+  SeenReplica& liar = says_.back();
+  for (SeenReplica& each : says_) each.released = true;
+  liar.released = false;
+  lie(&liar);
+  const Time began = now_;
+  ASSERT_EQ(Looks(seconds(1)), Action::kStart) << "the group was closed, say two of three";
+  EXPECT_LE(now_ - began, timing_.look_interval);
+  machine_.OnReady();
+  Own(2, true);
+  lie(&liar);
+  liar.members = {"r0"};
+  EXPECT_EQ(Serve(timing_.isolation_timeout + 3 * timing_.lease), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  EXPECT_EQ(machine_.epoch(), 2u);
+  machine_.OnEnded(now_);
+  EXPECT_EQ(Looks(timing_.look_interval), Action::kStart) << "it was this node's, say two of three";
+}
+
+// The lease asks only for heartbeats.
+TEST_F(MachineTest, AServiceWhoseConfigurationIsNotSeenKeepsItsLease) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  for (SeenReplica& each : says_) each.members = {"x", "y", "z"};
+  EXPECT_EQ(Serve(timing_.isolation_timeout + 2 * timing_.lease), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+// Until it has ended, what it answers may be older and older.
+TEST_F(MachineTest, AServiceThatDoesNotEndWhenAnotherHasTheGroupIsKilled) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Own(3, false);
+  ASSERT_EQ(Serve(timing_.look_interval), Action::kStop);
+  const Time stopped = now_;
+  EXPECT_EQ(Serve(seconds(60)), Action::kKill);
+  EXPECT_LE(now_, stopped + timing_.isolation_timeout);
+  EXPECT_GE(now_, stopped + timing_.isolation_timeout - timing_.look_interval);
+  EXPECT_EQ(Serve(seconds(60)), Action::kNone) << "once";
+}
+
+TEST_F(MachineTest, AServiceThatIsShutDownWhileAnotherHasTheGroupIsKilled) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  ASSERT_EQ(machine_.OnShutdown(), Action::kStop);
+  EXPECT_EQ(Serve(3 * timing_.isolation_timeout), Action::kNone);
+  Own(3, false);
+  EXPECT_EQ(Serve(timing_.isolation_timeout - 2 * timing_.look_interval), Action::kNone);
+  EXPECT_EQ(Serve(3 * timing_.look_interval), Action::kKill);
+}
+
+TEST_F(MachineTest, AStartIsNotEndedForTheTimeInWhichTheAgentStoodStill) {
+  for (SeenReplica& each : says_) each.released = true;
+  ASSERT_EQ(Looks(seconds(10)), Action::kStart);
+  Own(2, true);
+  now_ += 10 * timing_.start_timeout;
+  EXPECT_EQ(machine_.OnTime(now_), Action::kNone);
+  EXPECT_EQ(Serve(timing_.start_timeout / 2), Action::kNone);
+  machine_.OnReady();
+  EXPECT_EQ(Serve(timing_.start_timeout), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
 }
 
 }  // namespace

@@ -61,21 +61,25 @@ void AddTimes(CLI::App& app, AgentOptions* options) {
   AddTime(app, "--look-interval", &timing.look_interval, milliseconds(50), seconds(5),
           "how often the group's replicas are looked at");
   AddTime(app, "--failover-timeout", &timing.failover_timeout, seconds(2), seconds(600),
-          "how long the primary must give no sign of life to a majority of the replicas before "
-          "another node takes its place");
+          "how long no replica that answers, of a majority, may show a sign of life of the primary "
+          "before another node takes its place");
   AddTime(
       app, "--lease", &timing.lease, milliseconds(500), seconds(450),
       "how long a sign of life at a majority lets this node say that it is the primary; at most "
       "three quarters of --failover-timeout");
-  AddTime(app, "--isolation-timeout", &timing.isolation_timeout, milliseconds(0), seconds(3600),
-          "how long the service may run without a lease before it is ended; 0ms: it stays");
+  AddTime(
+      app, "--isolation-timeout", &timing.isolation_timeout, milliseconds(0), seconds(3600),
+      "how long the service may run without a lease, or while it ends although another node "
+      "has the group, before it is killed; 0ms: it stays, and as long as its signs of life reach "
+      "any replica, no other node takes its place");
   AddTime(app, "--stagger", &timing.stagger, milliseconds(50), seconds(60),
           "how long a node waits on average, at random, before it takes a group that is free");
   AddTime(app, "--hold-off", &timing.hold_off, seconds(1), seconds(3600),
           "how much longer a node waits that has failed of late; it doubles with each further "
           "failure within an hour, to sixteen times as much");
   AddTime(app, "--start-timeout", &timing.start_timeout, seconds(1), seconds(3600),
-          "how long the service may take to take the group and be ready; then it is ended");
+          "how long the service may take to take the group and be ready; then it is ended. It must "
+          "be enough to fetch all that this node lacks, and to replay the log");
   AddTime(app, "--stop-timeout", &options->stop_timeout, milliseconds(100), seconds(3600),
           "how long the service may take to end after SIGTERM; then it is killed");
 }
