@@ -7,10 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/identity/hosts.h"
 #include "identity/keys_directory.h"
 #include "identity/noise_xx.h"
 
@@ -20,6 +24,27 @@ namespace {
 constexpr const char* kTrustedHeader =
     "# Whom this host trusts: NAME PUBLIC_KEY_HEX ROLES [ENDPOINT]\n"
     "# ROLES: a comma list of primary, replica, link. A name may have several keys, a line each.\n";
+
+// Has `change` make another text of the `trusted` of `dir`; the same one: nothing is written.
+template <class Change>
+Status ChangeTrusted(const std::string& dir, Change&& change) {
+  HL_ASSIGN_OR_RETURN(const UniqueFd folder, OpenKeysDirectory(dir));
+  if (flock(folder.get(), LOCK_EX) != 0) return FromErrno(errno, "locking " + dir);
+  std::string before = kTrustedHeader;
+  const auto text = ReadKeysFile(folder.get(), dir, kTrustedFile, /*secret=*/false);
+  if (text.ok()) {
+    before = text->view();
+  } else if (text.status().code() != Code::kNotFound) {
+    return text.status();
+  }
+  const std::string path = dir + "/" + kTrustedFile;
+  HL_RETURN_IF_ERROR(ParseTrusted(before).status().WithContext(path));
+  const Result<std::string> after = change(before);
+  HL_RETURN_IF_ERROR(after.status().WithContext(path));
+  HL_RETURN_IF_ERROR(ParseTrusted(*after).status().WithContext(path));
+  if (text.ok() && *after == before) return {};
+  return WriteKeysFile(folder.get(), dir, kTrustedFile, *after, 0644, /*replace=*/true);
+}
 
 Status StartCrypto() {
   if (sodium_init() < 0) return Internal("libsodium cannot be initialised");
@@ -34,7 +59,10 @@ SecretKey::~SecretKey() { sodium_memzero(bytes_.data(), bytes_.size()); }
 
 std::string Peer::names() const {
   std::string text;
-  for (const TrustedPeer& each : lines_) text += (text.empty() ? "" : ",") + each.name;
+  for (auto each = lines_.begin(); each != lines_.end(); ++each)
+    if (std::find_if(lines_.begin(), each,
+                     [&](const auto& before) { return before.name == each->name; }) == each)
+      text += (text.empty() ? "" : ",") + each->name;
   return text;
 }
 
@@ -70,22 +98,55 @@ struct KeyRing::Seen {
   }
 };
 
+// What the files of trust hold, as they were read last.
+struct KeyRing::Files {
+  struct Group {
+    Seen seen;
+    std::optional<GroupFile> file;
+  };
+  std::vector<TrustedPeer> listed;  // by `trusted` itself
+  std::string hosts_path;           // to which it points
+  Seen hosts_seen;
+  std::vector<HostLine> hosts;
+  Seen groups_seen;                     // why their folder could not be read
+  std::map<std::string, Group> groups;  // by path
+  bool changed = false;                 // since they were published
+  bool hosts_changed = false;
+};
+
 KeyRing::KeyRing(std::string dir)
     : dir_(std::move(dir)),
       identity_seen_(std::make_unique<Seen>()),
-      trusted_seen_(std::make_unique<Seen>()) {}
+      trusted_seen_(std::make_unique<Seen>()),
+      files_(std::make_unique<Files>()) {}
 
 KeyRing::~KeyRing() = default;
 
 Result<std::shared_ptr<KeyRing>> KeyRing::Load(const std::string& dir) {
   HL_RETURN_IF_ERROR(StartCrypto());
   std::shared_ptr<KeyRing> ring(new KeyRing(dir));
-  HL_RETURN_IF_ERROR(ring->Refresh());
+  MutexLock lock(ring->refresh_mutex_);
+  HL_RETURN_IF_ERROR(ring->ReadAll(/*groups=*/false));
+  // What is wrong with a group is told to who refreshes, and keeps nobody from starting.
+  std::map<std::string, Files::Group>& read = ring->files_->groups;
+  const Status groups = ring->ReadGroups();
+  if (!groups.ok()) {
+    ring->files_->groups_seen = {};
+    for (auto& [path, group] : read)
+      if (!group.file.has_value()) group.seen = {};
+  }
+  ring->Publish();
   return ring;
 }
 
 Status KeyRing::Refresh() {
   MutexLock lock(refresh_mutex_);
+  const Status status = ReadAll(/*groups=*/true);
+  Publish();
+  return status;
+}
+
+Status KeyRing::ReadAll(bool groups) {
   const auto folder = OpenKeysDirectory(dir_);
   if (!folder.ok()) {
     // Both remember it, so that it is reported once.
@@ -94,10 +155,13 @@ Status KeyRing::Refresh() {
     const Status second = trusted_seen_->Changed(folder.status().message(), tell);
     return first.ok() ? second : first;
   }
-  const Status identity = ReadIdentity(folder->get());
-  const Status trusted = ReadTrusted(folder->get());
-  if (identity.ok() || trusted.ok()) return identity.ok() ? trusted : identity;
-  return {identity.code(), identity.message() + "; " + trusted.message()};
+  Status first;
+  for (const Status& each : {ReadIdentity(folder->get()), ReadTrusted(folder->get()), ReadHosts(),
+                             groups ? ReadGroups() : Status()}) {
+    if (each.ok()) continue;
+    first = first.ok() ? each : Status(first.code(), first.message() + "; " + each.message());
+  }
+  return first;
 }
 
 Status KeyRing::ReadIdentity(int folder) {
@@ -119,17 +183,92 @@ Status KeyRing::ReadIdentity(int folder) {
 }
 
 Status KeyRing::ReadTrusted(int folder) {
+  Files& files = *files_;
   const auto text = ReadKeysFile(folder, dir_, kTrustedFile, /*secret=*/false);
   if (!text.ok())
     return trusted_seen_->Changed(text.status().message(), [&text] { return text.status(); });
   return trusted_seen_->Changed(text->view(), [&]() -> Status {
-    auto trusted = ParseTrusted(text->view());
+    std::string hosts_path;
+    auto trusted = ParseTrusted(text->view(), &hosts_path);
     if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);
-    MutexLock lock(mutex_);
-    trusted_ = *std::move(trusted);
-    ++generation_;
+    files.listed = *std::move(trusted);
+    files.changed = true;
+    if (files.hosts_path == hosts_path) return {};
+    files.hosts_path = std::move(hosts_path);
+    files.hosts_seen = {};
+    files.hosts_changed = true;
+    files.hosts.clear();
+    files.groups.clear();
     return {};
   });
+}
+
+Status KeyRing::ReadHosts() {
+  Files& files = *files_;
+  const std::string& path = files.hosts_path;
+  if (path.empty()) return {};
+  const auto text = ReadNodeFile(path, kMostHostsBytes);
+  if (text.status().code() == Code::kNotFound && files.hosts.empty()) return {};  // not yet
+  if (!text.ok())
+    return files.hosts_seen.Changed(text.status().message(), [&text] { return text.status(); });
+  return files.hosts_seen.Changed(*text, [&]() -> Status {
+    HL_ASSIGN_OR_RETURN(files.hosts, ParseHosts(*text, path));
+    files.changed = files.hosts_changed = true;
+    return {};
+  });
+}
+
+Status KeyRing::ReadGroups() {
+  Files& files = *files_;
+  if (files.hosts_path.empty()) return {};
+  const auto paths = GroupFilesBeside(files.hosts_path);
+  if (!paths.ok())
+    return files.groups_seen.Changed(paths.status().message(), [&paths] { return paths.status(); });
+  files.groups_seen = {};
+  const size_t gone = std::erase_if(files.groups, [&](const auto& each) {
+    return !std::ranges::binary_search(*paths, each.first);
+  });
+  files.changed = files.changed || gone != 0;
+  Status first;
+  for (const std::string& path : *paths) {
+    const Status read = ReadGroupAt(path);
+    if (first.ok()) first = read;
+  }
+  return first;
+}
+
+Status KeyRing::ReadGroupAt(const std::string& path) {
+  Files& files = *files_;
+  Files::Group& group = files.groups[path];
+  const auto text = ReadNodeFile(path, kMostGroupBytes);
+  if (!text.ok())
+    return group.seen.Changed(text.status().message(), [&text] { return text.status(); });
+  return group.seen.Changed(*text, [&]() -> Status {
+    HL_ASSIGN_OR_RETURN(group.file, ParseGroup(*text, path));
+    files.changed = true;
+    return {};
+  });
+}
+
+// Puts what was read in force.
+void KeyRing::Publish() {
+  if (!files_->changed && !files_->hosts_changed) return;
+  std::vector<GroupFile> groups;
+  for (const auto& [path, group] : files_->groups)
+    if (group.file.has_value()) groups.push_back(*group.file);
+  std::vector<TrustedPeer> trusted = files_->listed;
+  const size_t listed = trusted.size();
+  std::ranges::move(TrustOf(files_->hosts, groups), std::back_inserter(trusted));
+  std::vector<HostLine> hosts = files_->hosts;
+  std::string hosts_file = files_->hosts_path;
+  MutexLock lock(mutex_);
+  trusted_.swap(trusted);
+  listed_ = listed;
+  hosts_.swap(hosts);
+  hosts_file_.swap(hosts_file);
+  ++generation_;
+  if (files_->hosts_changed) ++hosts_generation_;
+  files_->changed = files_->hosts_changed = false;
 }
 
 PublicKey KeyRing::public_key() const {
@@ -147,7 +286,10 @@ std::optional<Peer> KeyRing::Find(const PublicKey& key) const {
   std::vector<TrustedPeer> lines;
   for (const TrustedPeer& each : trusted_)
     if (each.key == key) lines.push_back(each);
-  if (lines.empty() && key == key_pair_.public_key) lines.push_back({name_, key, kEveryRole});
+  const bool listed =
+      std::any_of(trusted_.begin(), trusted_.begin() + static_cast<ptrdiff_t>(listed_),
+                  [&](const TrustedPeer& each) { return each.key == key; });
+  if (!listed && key == key_pair_.public_key) lines.push_back({name_, key, kEveryRole});
   if (lines.empty()) return std::nullopt;
   return Peer(std::move(lines));
 }
@@ -167,12 +309,35 @@ std::vector<TrustedPeer> KeyRing::trusted() const {
   return trusted_;
 }
 
+std::string KeyRing::hosts_file() const {
+  MutexLock lock(mutex_);
+  return hosts_file_;
+}
+
+std::vector<HostLine> KeyRing::hosts() const {
+  MutexLock lock(mutex_);
+  return hosts_;
+}
+
+uint64_t KeyRing::hosts_generation() const {
+  MutexLock lock(mutex_);
+  return hosts_generation_;
+}
+
 uint64_t KeyRing::generation() const {
   MutexLock lock(mutex_);
   return generation_;
 }
 
-std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles needed) const {
+std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles needed,
+                                  std::string_view endpoint) const {
+  if (const std::string file = hosts_file(); !file.empty()) {
+    if (std::ranges::count(hosts(), key, &HostLine::key) == 0)
+      return Text("put the line that hyperloopctl node init prints on ", name, " into ", file);
+    return Text("name ", name, " among the hosts of a group, in the folder groups beside ", file,
+                endpoint.empty() ? "" : ", with the address and port of ", endpoint);
+  }
+  const std::string last = Text(endpoint.empty() ? "" : " ", endpoint);
   Roles own = 0;
   std::string others;
   if (name == name_ && key != public_key()) others = "is this host";
@@ -186,9 +351,9 @@ std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, R
   }
   std::string command =
       "hyperloopctl keys trust --dir " + dir_ + " " + std::string(name) + " " + KeyText(key) + " ";
-  if (own != 0 || others.empty()) return command + RolesText(own | needed);
+  if (own != 0 || others.empty()) return command + RolesText(own | needed) + last;
   return command + "ROLES (" + std::string(name) + " " + others +
-         ": give this key its name only if its operator says that it is its new one)";
+         ": give this key its name only if its operator says that it is its new one)" + last;
 }
 
 // --- changing the files
@@ -215,32 +380,36 @@ Status Trust(const std::string& dir, const TrustedPeer& peer) {
   HL_RETURN_IF_ERROR(StartCrypto());
   if (const auto checked = ParseTrusted(peer.Line()); !checked.ok())
     return InvalidArgument("trusted peer: " + checked.status().message());
-  HL_ASSIGN_OR_RETURN(const UniqueFd folder, OpenKeysDirectory(dir));
-  if (flock(folder.get(), LOCK_EX) != 0) return FromErrno(errno, "locking " + dir);
-  std::string before = kTrustedHeader, after;
-  auto text = ReadKeysFile(folder.get(), dir, kTrustedFile, /*secret=*/false);
-  if (text.ok()) {
-    before = text->view();
-  } else if (text.status().code() != Code::kNotFound) {
-    return text.status();
-  }
-  if (const auto good = ParseTrusted(before); !good.ok())
-    return good.status().WithContext(dir + "/" + kTrustedFile);
-  bool replaced = false;
-  for (size_t at = 0; at < before.size();) {
-    const size_t end = std::min(before.find('\n', at), before.size());
-    const std::string line = before.substr(at, end - at);
-    const auto parsed = ParseTrusted(line);
-    const bool same =
-        !parsed->empty() && parsed->front().name == peer.name && parsed->front().key == peer.key;
-    after += (same ? peer.Line() : line) + "\n";
-    replaced = replaced || same;
-    at = end + 1;
-  }
-  if (!replaced) after += peer.Line() + "\n";
-  if (const auto good = ParseTrusted(after); !good.ok())
-    return good.status().WithContext(dir + "/" + kTrustedFile);
-  return WriteKeysFile(folder.get(), dir, kTrustedFile, after, 0644, /*replace=*/true);
+  return ChangeTrusted(dir, [&](const std::string& before) -> Result<std::string> {
+    std::string after;
+    bool replaced = false;
+    for (size_t at = 0; at < before.size();) {
+      const size_t end = std::min(before.find('\n', at), before.size());
+      const std::string line = before.substr(at, end - at);
+      const auto parsed = ParseTrusted(line);
+      const bool same =
+          !parsed->empty() && parsed->front().name == peer.name && parsed->front().key == peer.key;
+      after += (same ? peer.Line() : line) + "\n";
+      replaced = replaced || same;
+      at = end + 1;
+    }
+    if (!replaced) after += peer.Line() + "\n";
+    return after;
+  });
+}
+
+Status TrustHosts(const std::string& dir, const std::string& path) {
+  HL_RETURN_IF_ERROR(StartCrypto());
+  return ChangeTrusted(dir, [&](const std::string& before) -> Result<std::string> {
+    std::string present;
+    HL_RETURN_IF_ERROR(ParseTrusted(before, &present).status());
+    if (present == path) return before;
+    if (!present.empty())
+      return AlreadyExists(Text("its line @hosts names ", present, ", not ", path,
+                                ": change that line, or use the folder of that file"));
+    return Text(before, before.empty() || before.ends_with('\n') ? "" : "\n", "@hosts ", path,
+                "\n");
+  });
 }
 
 }  // namespace hyperloop::identity

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxLines = 4096;
 constexpr size_t kMaxEndpoint = 255;
+constexpr std::string_view kHostsWord = "@hosts";
 constexpr std::array<std::pair<std::string_view, Roles>, 3> kRoleNames = {{
     {"primary", kRolePrimary},
     {"replica", kRoleReplica},
@@ -62,6 +63,19 @@ Result<TrustedPeer> ParseLine(std::string_view line) {
     return InvalidArgument("the endpoint is not up to 255 printable characters");
   peer.endpoint = words[3];
   return peer;
+}
+
+// "@hosts FILE".
+Status TakeHostsLine(const std::vector<std::string_view>& words, std::string* hosts_file) {
+  const std::string_view path = words.size() == 2 ? words[1] : std::string_view();
+  if (words[0] != kHostsWord || !ValidEndpoint(path) || !path.starts_with('/') ||
+      path.find("/../") != std::string_view::npos)
+    return InvalidArgument(
+        "expected @hosts FILE, with a path that begins with /, such as /etc/hyperloop/hosts");
+  if (!hosts_file->empty())
+    return InvalidArgument("a second @hosts: all hosts are lines of one file");
+  *hosts_file = path;
+  return {};
 }
 
 }  // namespace
@@ -117,8 +131,9 @@ std::string TrustedPeer::Line() const {
          (endpoint.empty() ? "" : " " + endpoint);
 }
 
-Result<std::vector<TrustedPeer>> ParseTrusted(std::string_view text) {
+Result<std::vector<TrustedPeer>> ParseTrusted(std::string_view text, std::string* hosts_file) {
   std::vector<TrustedPeer> peers;
+  std::string hosts;
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
@@ -126,6 +141,10 @@ Result<std::vector<TrustedPeer>> ParseTrusted(std::string_view text) {
     const std::vector<std::string_view> words = Words(line);
     if (words.empty() || words.front().front() == '#') continue;
     const std::string where = "line " + std::to_string(number);
+    if (words.front().front() == '@') {
+      HL_RETURN_IF_ERROR(TakeHostsLine(words, &hosts).WithContext(where));
+      continue;
+    }
     if (peers.size() == kMaxLines)
       return InvalidArgument(where + ": more than " + std::to_string(kMaxLines) + " peers");
     auto peer = ParseLine(line);
@@ -136,6 +155,7 @@ Result<std::vector<TrustedPeer>> ParseTrusted(std::string_view text) {
                                " has this key on an earlier line; leave one of them out");
     peers.push_back(*std::move(peer));
   }
+  if (hosts_file != nullptr) *hosts_file = std::move(hosts);
   return peers;
 }
 

@@ -110,12 +110,11 @@ Status CheckNewcomer(const Trust& trust, const Seat& newcomer, std::span<const S
     return (line.roles & identity::kRoleReplica) != 0 && line.endpoint == here;
   };
   if (std::ranges::none_of(lines, is_placed)) {
-    return PermissionDenied(
-        Text("no line of ", newcomer.peer.names(), " in ", ring->dir(),
-             "/trusted says that its ENDPOINT is ", here,
-             ", and a replica is added only where its line places it: ",
-             ring->TrustCommand(lines.front().name, lines.front().key, identity::kRoleReplica), " ",
-             here));
+    return PermissionDenied(Text(
+        "no line of ", newcomer.peer.names(), " in ", ring->dir(),
+        "/trusted says that its ENDPOINT is ", here,
+        ", and a replica is added only where its line places it: ",
+        ring->TrustCommand(lines.front().name, lines.front().key, identity::kRoleReplica, here)));
   }
   for (const Seat& each : members) {
     if (!IsSameHost(newcomer.peer, each.peer)) continue;

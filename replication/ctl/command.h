@@ -45,6 +45,7 @@ void AddResize(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);
 void AddDoctor(CLI::App& app, Action* chosen);
 void AddKeys(CLI::App& app, Action* chosen);
+void AddNode(CLI::App& app, Action* chosen);
 
 // Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
 int Fail(const Status& status);

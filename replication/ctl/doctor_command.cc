@@ -6,10 +6,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ctl/command.h"
 #include "ctl/daemons.h"
@@ -17,6 +22,9 @@
 #include "ctl/elf.h"
 #include "ctl/nodes.h"
 #include "ctl/preload.h"
+#include "hyperloop/core/text.h"
+#include "hyperloop/identity/hosts.h"
+#include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/emulated_cluster.h"
 
 namespace hyperloop::ctl {
@@ -128,11 +136,78 @@ Finding StockProgram(const std::string& name) {
   return {Verdict::kNote, status.message()};
 }
 
-int Run() {
+// What the file of hosts says of this one.
+Finding OwnHost(const identity::KeyRing& keys, const std::vector<identity::HostLine>& hosts) {
+  const std::string file = keys.hosts_file();
+  const auto own = std::ranges::find(hosts, keys.name(), &identity::HostLine::name);
+  const std::string print =
+      Text("put there, on all hosts alike, what hyperloopctl node init --name ", keys.name(),
+           " --address ADDRESS prints here");
+  if (own == hosts.end())
+    return {Verdict::kBad, Text(file, " has no line of this host, ", keys.name(), ": ", print)};
+  if (own->key != keys.public_key())
+    return {Verdict::kBad,
+            Text(file, " has another key for this host, ", keys.name(), ": ", print)};
+  return {Verdict::kGood, Text(file, " names ", hosts.size(), " hosts; this one is ", keys.name(),
+                               " at ", own->address)};
+}
+
+// What a group's file says, next to the hosts and to the groups before it.
+Finding OneGroup(const std::string& path, const std::vector<identity::HostLine>& hosts,
+                 std::vector<identity::GroupFile>* before) {
+  Result<identity::GroupFile> group = identity::ReadGroup(path);
+  if (!group.ok()) return {Verdict::kBad, group.status().message()};
+  for (const std::string& host : group->hosts) {
+    if (std::ranges::count(hosts, host, &identity::HostLine::name) == 0)
+      return {Verdict::kBad,
+              Text(path, " names ", host, ", which has no line among the hosts: add ",
+                   "it there, or take it out here")};
+    for (const identity::GroupFile& other : *before)
+      if (std::ranges::count(other.hosts, host) != 0 && std::abs(other.port - group->port) < 2)
+        return {Verdict::kBad,
+                Text(path, ": its ports ", group->port, " and ", group->port + 1, " on ", host,
+                     " are those of group ", other.name, ", too: give it another port = NUMBER")};
+  }
+  Finding good{Verdict::kGood, Text("group ", group->name, " has ", group->hosts.size(),
+                                    " hosts, replicas at port ", group->port)};
+  before->push_back(*std::move(group));
+  return good;
+}
+
+// The files of a host that is one of several (docs/operations.md, Hosts alike).
+std::vector<Finding> NodeFiles(const std::string& folder) {
+  const std::string own = identity::KeysFolderIn(folder);
+  if (access(own.c_str(), X_OK) != 0 && errno == EACCES)
+    return {{Verdict::kNote,
+             Text("to judge the hosts of ", folder, ", call it as who may read ", own)}};
+  const auto keys = identity::KeyRing::Load(own);
+  if (keys.status().code() == Code::kNotFound)
+    return {{Verdict::kGood, "this machine has no host's keys in " + folder}};
+  if (!keys.ok()) return {{Verdict::kBad, keys.status().message()}};
+  const std::string file = (*keys)->hosts_file();
+  if (file.empty()) return {{Verdict::kGood, (*keys)->dir() + " points to no file of hosts"}};
+  const auto hosts = identity::ReadHosts(file);
+  if (hosts.status().code() == Code::kNotFound)
+    return {
+        {Verdict::kBad, Text("hosts file ", file, " is not there: make it, on all hosts alike, ",
+                             "of the lines that hyperloopctl node init prints on each")}};
+  if (!hosts.ok()) return {{Verdict::kBad, hosts.status().message()}};
+  std::vector<Finding> findings{OwnHost(**keys, *hosts)};
+  const auto paths = identity::GroupFilesBeside(file);
+  if (!paths.ok()) findings.push_back({Verdict::kBad, paths.status().message()});
+  std::vector<identity::GroupFile> groups;
+  for (const std::string& path : paths.ok() ? *paths : std::vector<std::string>())
+    findings.push_back(OneGroup(path, *hosts, &groups));
+  return findings;
+}
+
+int RunDoctor(const std::string& folder) {
   bool bad = false;
-  for (const Finding& finding :
-       {Kernel(), Processors(), SharedMemory(), LockedMemory(), Priority(), Daemons(), Programs(),
-        Plugin(), StockProgram("db_bench"), StockProgram("ldb")}) {
+  std::vector<Finding> findings{
+      Kernel(),  Processors(), SharedMemory(), LockedMemory(),           Priority(),
+      Daemons(), Programs(),   Plugin(),       StockProgram("db_bench"), StockProgram("ldb")};
+  std::ranges::move(NodeFiles(folder), std::back_inserter(findings));
+  for (const Finding& finding : findings) {
     static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
     std::printf("%s  %s\n", kMarks[static_cast<int>(finding.verdict)], finding.text.c_str());
     bad = bad || finding.verdict == Verdict::kBad;
@@ -145,6 +220,7 @@ int Run() {
 void AddDoctor(CLI::App& app, Action* chosen) {
   struct Options {
     std::string db;
+    std::string node = identity::NodeFolder();
     Where where;
   };
   auto options = std::make_shared<Options>();
@@ -156,6 +232,12 @@ void AddDoctor(CLI::App& app, Action* chosen) {
       "--db", options->db,
       "compare this database directory with its group, and say what to do; only reads, and takes "
       "the group from nobody");
+  doctor
+      ->add_option("--node", options->node,
+                   "the folder of this host's keys, its file of hosts and its groups. Default: "
+                   "HYPERLOOP_NODE, else /etc/hyperloop")
+      ->type_name("DIR")
+      ->excludes(db);
   CLI::Option_group* where =
       AddWhere(doctor, &options->where,
                "the group; default: what the directory is bound to (HYPERLOOP_BIND, "
@@ -164,7 +246,7 @@ void AddDoctor(CLI::App& app, Action* chosen) {
   for (const char* option : {"--dir", "--uri"}) where->get_option(option)->needs(db);
   doctor->callback([=] {
     *chosen = [=] {
-      if (options->db.empty()) return Run();
+      if (options->db.empty()) return RunDoctor(options->node);
       return Fail(BecomeDirectoryProgram(DirectoryCall::Doctor{}, options->db, options->where));
     };
   });

@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   AddOptions(app, &chosen);
   AddDoctor(app, &chosen);
   AddKeys(app, &chosen);
+  AddNode(app, &chosen);
   app.set_version_flag("--version", kVersion);
   AddHiddenVersion(app);
   hyperloop::AddHelpJson(app);

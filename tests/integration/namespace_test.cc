@@ -72,6 +72,7 @@ class Machines {
     std::string pattern = "/dev/shm/hyperloop-ns-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
+    if (hosts_alike) return StartAlike();
     for (int i = 0; i < kMachines; ++i)
       ASSERT_OK(identity::MakeIdentity(KeysDir(folder_, Host(i)), Host(i)));
     // As docs/operations.md has it: each host trusts the others. A replica's host may take the
@@ -87,6 +88,39 @@ class Machines {
     for (int i = 0; i < kNodes; ++i) ListPeer(i);
     for (int i = 0; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartDaemon(i));
     for (int i = 1; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartReplica(i));
+  }
+
+  // As docs/operations.md, "Hosts alike", has it: the lines of all hosts are one file everywhere,
+  // and so is the file of the group.
+  void StartAlike() {
+    for (int i = 0; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(InitNode(i));
+    ShareFiles(kNodes);
+    for (int i = 0; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartDaemon(i));
+    for (int i = 1; i < kNodes; ++i) ASSERT_NO_FATAL_FAILURE(StartReplica(i));
+  }
+  // Makes machine `i` a host, and keeps its line.
+  void InitNode(int i) {
+    fs::create_directory(NodeDir(i));
+    const std::vector<std::string> init{"node",      "init",     "--name",   Host(i),
+                                        "--address", Address(i), "--folder", NodeDir(i)};
+    const CtlRun made = Ctl(i, init);
+    ASSERT_EQ(made.exit_status, 0) << made.err;
+    EXPECT_EQ(made.out, Ctl(i, init).out) << "a second call changes nothing";
+    host_lines_ += made.out;
+  }
+  // Gives the first `count` machines the same files.
+  void ShareFiles(int count) const {
+    std::string hosts;
+    for (int i = 0; i < count; ++i) hosts += (i == 0 ? "hosts = " : ", ") + Host(i);
+    for (int i = 0; i < count; ++i) {
+      fs::create_directory(NodeDir(i) + "/groups");
+      Replace(NodeDir(i) + "/groups/g.conf", hosts + "\n");
+      Replace(NodeDir(i) + "/hosts", host_lines_);
+    }
+  }
+  static void Replace(const std::string& path, const std::string& text) {
+    { std::ofstream(path + "~") << text; }
+    fs::rename(path + "~", path);
   }
 
   // Adds machine `i` to the file of peers, which all machines share.
@@ -107,17 +141,29 @@ class Machines {
     replicas_[i] =
         Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
                   "--size", "16M", "--listen", Endpoint(i), "--device", Socket(i), "--host",
-                  Host(i), "--keys", KeysDir(folder_, Host(i))});
+                  Host(i), "--keys", Keys(i)});
     ASSERT_THAT(replicas_[i].ReadLine(), testing::HasSubstr("ready"));
   }
   // Of the replica on machine `i`.
   static std::string Endpoint(int i) { return Address(i) + ":7000"; }
 
   void StartDaemon(int i) {
-    daemons_[i] =
-        Spawn(i, {ProgramPath("hyperloop-rnicd"), "--socket", Socket(i), "--spin-us", "0",
-                  "--priority", "none", "--cpu", "none", "--listen", Address(i) + ":7471",
-                  "--peers-file", folder_ + "/peers", "--keys", KeysDir(folder_, Host(i))});
+    std::vector<std::string> argv{ProgramPath("hyperloop-rnicd"),
+                                  "--socket",
+                                  Socket(i),
+                                  "--spin-us",
+                                  "0",
+                                  "--priority",
+                                  "none",
+                                  "--cpu",
+                                  "none"};
+    const std::vector<std::string> links =
+        hosts_alike ? std::vector<std::string>{"--node", NodeDir(i)}
+                    : std::vector<std::string>{"--listen",     Address(i) + ":7471",
+                                               "--peers-file", folder_ + "/peers",
+                                               "--keys",       Keys(i)};
+    argv.insert(argv.end(), links.begin(), links.end());
+    daemons_[i] = Spawn(i, argv);
     ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
   }
   // The host of machine `i` trusts that of machine `other`.
@@ -137,6 +183,8 @@ class Machines {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(out),
             Slurp(err)};
   }
+  // What it says about a host's files.
+  std::string Doctor(int i) const { return Ctl(i, {"doctor", "--node", NodeDir(i)}).out; }
   // Starts hyperloopctl there.
   ChildProcess StartCtl(int i, std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), ProgramPath("hyperloopctl"));
@@ -155,7 +203,7 @@ class Machines {
     if (has_spare) options.replicas.push_back(Endpoint(kSpare));
     options.device = Socket(i);
     options.host = Host(i);
-    options.keys = KeysDir(folder_, Host(i));
+    options.keys = Keys(i);
     options.pool = folder_ + "/" + pool;
     options.journal_size = 1 << 20;
     options.table_capacity = 64;
@@ -199,7 +247,8 @@ class Machines {
   ChildProcess writer;
   seconds ack_timeout{60};
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
-  bool has_spare = false;  // the spare machine's replica is one of the group
+  bool hosts_alike = false;  // by one file of hosts
+  bool has_spare = false;    // the spare machine's replica is one of the group
   std::optional<Datapath> datapath;
 
   // The daemon ends, and the replica that uses it lives.
@@ -213,6 +262,10 @@ class Machines {
     return i == 0 ? "primary" : i == kSpare ? "spare" : "replica" + std::to_string(i - 1);
   }
   static std::string Address(int i) { return "10.77.0." + std::to_string(i + 1); }
+  std::string NodeDir(int i) const { return folder_ + "/node-" + Host(i); }
+  std::string Keys(int i) const {
+    return hosts_alike ? NodeDir(i) + "/keys" : KeysDir(folder_, Host(i));
+  }
   std::string Socket(int i) const { return folder_ + "/" + Host(i) + ".sock"; }
   ChildProcess Spawn(int i, std::vector<std::string> argv) const {
     const std::vector<std::string> inside{"/sbin/ip", "netns", "exec", Name(i)};
@@ -221,7 +274,7 @@ class Machines {
   }
 
   const std::string hub_ = "hl" + std::to_string(getpid());
-  std::string folder_;
+  std::string folder_, host_lines_;
   ChildProcess daemons_[kMachines], replicas_[kMachines];
 };
 
@@ -274,15 +327,16 @@ int WriteLines(const Machines& machines, Progress* progress) {
   return closed.ok() ? 0 : fail("close", closed);
 }
 
-// Another primary, whose pool is empty, takes the group and reads the file. Every line up to the
-// last acknowledged one must be there, in order, and then at most one that was under way.
-int ReadLines(const Machines& machines, const Progress& progress) {
+// Another primary, on `machine` and with an empty pool, takes the group and reads the file. Every
+// line up to the last acknowledged one must be there, in order, and then at most one that was under
+// way.
+int ReadLines(const Machines& machines, const Progress& progress, int machine) {
   const auto fail = [](const std::string& what) {
     std::fprintf(stderr, "reader: %s\n", what.c_str());
     return 1;
   };
-  if (!machines.Enter(0)) return 2;
-  StoreOptions options = machines.Options("second.pool");
+  if (!machines.Enter(machine)) return 2;
+  StoreOptions options = machines.Options("second.pool", machine);
   options.takeover = true;
   auto store = Store::Open(options, StderrLog("reader", LogLevel::kWarn));
   if (!store.ok()) return fail("open: " + store.status().ToString());
@@ -339,9 +393,10 @@ class NamespaceTest : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return progress_->written.load(); }));
     return machines_.writer.Wait();
   }
-  void ExpectNothingLost() {
-    ChildProcess reader = ChildProcess::Fork([this] {
-      const int status = ReadLines(machines_, *progress_);
+  // Whoever reads is a primary on this machine.
+  void ExpectNothingLost(int machine = 0) {
+    ChildProcess reader = ChildProcess::Fork([this, machine] {
+      const int status = ReadLines(machines_, *progress_, machine);
       progress_->read = true;
       return status;
     });
@@ -571,6 +626,40 @@ TEST_F(NamespaceTest, ToolsWorkOnEachMachineAndAReplicasBecomesThePrimarys) {
   ExpectWorks(ldb(1, "promoted", {"get", "key"}), "value");
   ExpectWorks(ldb(1, "promoted", {"put", "key", "another"}), "OK");
   expect_tools(2);
+}
+
+class HostsAlikeTest : public NamespaceTest {
+ protected:
+  void SetUp() override {
+    machines_.hosts_alike = true;
+    NamespaceTest::SetUp();
+  }
+};
+
+// docs/operations.md, "Hosts alike": nothing but what it says was done. No daemon, replica or
+// database is restarted for the host that comes.
+TEST_F(HostsAlikeTest, OneFileMakesAGroupAHostComesAndAReplicasHostBecomesThePrimarys) {
+  ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(60)));
+  ASSERT_TRUE(WaitForLines(50));
+  ExpectWorks(machines_.Ctl(1, {"status", "--uri", machines_.Uri(1)}), "replica2");
+  ASSERT_NO_FATAL_FAILURE(machines_.InitNode(kSpare));
+  EXPECT_THAT(machines_.Doctor(kSpare), testing::HasSubstr("BAD   hosts file"));
+  machines_.ShareFiles(kMachines);
+  EXPECT_THAT(
+      machines_.Doctor(kSpare),
+      testing::AllOf(testing::HasSubstr("/hosts names 5 hosts; this one is spare at "),
+                     testing::HasSubstr("ok    group g has 5 hosts, replicas at port 7000")));
+  ASSERT_NO_FATAL_FAILURE(machines_.StartDaemon(kSpare));
+  ASSERT_NO_FATAL_FAILURE(machines_.StartReplica(kSpare));
+  for (int i = 0; i < kNodes; ++i)
+    EXPECT_TRUE(Eventually([&] { return machines_.Counter(i, "links_up") == kNodes; })) << i;
+  ExpectWorks(machines_.Ctl(0, {"add", "--uri", machines_.Uri(0), machines_.Endpoint(kSpare)}), "");
+  machines_.has_spare = true;
+  ASSERT_TRUE(WaitForLines(50));
+  EXPECT_FALSE(progress_->failed) << progress_->failure;
+  progress_->stop = true;
+  EXPECT_EQ(WriterStatus(), 0);
+  ExpectNothingLost(1);
 }
 
 // docs/operations.md, "Keys": hosts trust each other as what they are here. Only those that may be

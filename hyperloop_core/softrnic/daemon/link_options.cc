@@ -18,6 +18,7 @@
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/unique_fd.h"
+#include "hyperloop/identity/hosts.h"
 #include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
@@ -34,8 +35,34 @@ Status LoopbackOnly(const LinkAddress& address, const std::string& what) {
                          kMakeKeys + ")");
 }
 
+// Makes this machine a host of the file of hosts, if the keys in its folder point to that file.
+Status TakeNode(const LinkArguments& arguments, LinkOptions* options) {
+  if (arguments.node.empty() || !arguments.keys_dir.empty()) return {};
+  auto keys = identity::KeyRing::Load(identity::KeysFolderIn(arguments.node));
+  if (keys.status().code() == Code::kNotFound) return {};
+  HL_RETURN_IF_ERROR(keys.status());
+  const std::string file = (*keys)->hosts_file();
+  if (file.empty()) return {};
+  options->keys = *std::move(keys);
+  if (options->listen.has_value()) return {};
+  for (const identity::HostLine& host : options->keys->hosts()) {
+    if (host.name != options->keys->name() || host.key != options->keys->public_key()) continue;
+    HL_ASSIGN_OR_RETURN(options->listen, ParseLinkAddress(host.At(identity::kLinkPort), false));
+    return {};
+  }
+  return NotFound(Text("this host's line is not in ", file,
+                       ": put there, on all hosts alike, what hyperloopctl node init --name ",
+                       options->keys->name(), " --address ADDRESS prints on this one"));
+}
+
 // Takes the keys, or checks that `insecure` permits links without them.
 Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
+  HL_RETURN_IF_ERROR(TakeNode(arguments, options));
+  if (options->keys != nullptr) {
+    if (!arguments.insecure) return {};
+    return InvalidArgument("--insecure contradicts --node " + arguments.node +
+                           ", whose keys point to a file of hosts: leave one of them out");
+  }
   if (!arguments.keys_dir.empty()) {
     if (arguments.insecure)
       return InvalidArgument("--insecure contradicts --keys " + arguments.keys_dir +
@@ -75,6 +102,24 @@ Result<std::string> ReadPeersText(const std::string& path) {
     return InvalidArgument(Text("peers file ", path, ": more than ", kMaxPeersFileBytes, " bytes"));
   text.resize(got);
   return text;
+}
+
+// Adds the hosts of the keys that nothing else names, without this one.
+Status AddHosts(const identity::KeyRing& keys, std::vector<LinkPeer>* peers) {
+  std::map<uint64_t, std::string> taken;  // GID prefixes, and the names that they are of
+  for (const LinkPeer& peer : *peers) taken.emplace(GidPrefix(peer.host), peer.host);
+  for (const identity::HostLine& host : keys.hosts()) {
+    if (host.key == keys.public_key() || host.name == keys.name()) continue;
+    const auto [other, added] = taken.emplace(GidPrefix(host.name), host.name);
+    if (!added && other->second == host.name) continue;
+    if (!added)
+      return InvalidArgument(Text(keys.hosts_file(), ": host ", host.name,
+                                  " cannot be told apart from ", other->second,
+                                  " on links: give one another name"));
+    HL_ASSIGN_OR_RETURN(LinkAddress address, ParseLinkAddress(host.At(identity::kLinkPort), false));
+    peers->push_back({host.name, address});
+  }
+  return {};
 }
 
 }  // namespace
@@ -229,11 +274,17 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path, std::vector
   return peers;
 }
 
+std::string LinkOptions::PeersFiles() const {
+  const std::string hosts = has_hosts() ? keys->hosts_file() : "";
+  return Text(peers_file, peers_file.empty() || hosts.empty() ? "" : " and ", hosts);
+}
+
 Result<std::vector<LinkPeer>> LinkOptions::ReadPeers() const {
   std::vector<LinkPeer> all = peers;
   if (!peers_file.empty()) {
     HL_ASSIGN_OR_RETURN(all, ReadPeersFile(peers_file, std::move(all)));
   }
+  if (has_hosts()) HL_RETURN_IF_ERROR(AddHosts(*keys, &all));
   for (const LinkPeer& peer : all)
     if (keys == nullptr) HL_RETURN_IF_ERROR(LoopbackOnly(peer.address, "peer " + peer.host + "="));
   return all;

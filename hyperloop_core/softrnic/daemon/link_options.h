@@ -72,19 +72,29 @@ struct LinkOptions {
   std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
   identity::Ciphers ciphers;
 
-  bool any() const { return listen.has_value() || !peers.empty() || !peers_file.empty(); }
-  // All peers, as the file names them now. Without keys each must be at a loopback address.
+  bool any() const {
+    return listen.has_value() || !peers.empty() || !peers_file.empty() || has_hosts();
+  }
+  // Whether the keys point to a file of hosts, whose lines are peers, too.
+  bool has_hosts() const { return keys != nullptr && !keys->hosts_file().empty(); }
+  // The files that name peers, for messages.
+  std::string PeersFiles() const;
+  // All peers, as the files name them now: of a host that several name, the command line counts
+  // most, and the file of hosts least. This host's own line there is none. Without keys each must
+  // be at a loopback address.
   Result<std::vector<LinkPeer>> ReadPeers() const;
 };
 // Texts as given on the command line; empty: not given.
 struct LinkArguments {
   std::string listen, keys_dir;
+  std::string node;  // folder of hosts and keys, which count once the keys point to the hosts
   bool insecure = false;
   std::vector<std::string> peers;
   std::string peers_file;
 };
 // kInvalidArgument: links without keys, and without `insecure` or with an address that is not
-// loopback; keys without any link, or keys together with `insecure`.
+// loopback; keys without any link, or keys together with `insecure`. kNotFound: the keys, or this
+// host's line among the hosts of `node`, which there may be later.
 Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments);
 
 }  // namespace hyperloop::softrnic

@@ -18,7 +18,8 @@
 // The file of peers is looked at each second. What it has gained, lost or has elsewhere takes
 // effect without a restart. A file that cannot be used changes nothing, and is logged once. So is
 // `trusted`: a link ends when its other end is not trusted any more as whom it proved to be, and
-// the queue pairs of a host when it may make no links any more under any key.
+// the queue pairs of a host when it may make no links any more under any key. The file of hosts to
+// which `trusted` points is both.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
@@ -175,6 +176,8 @@ class LinkServer final : public LinkPort {
   int Timers() HL_REQUIRES(sockets_);
   SteadyClock::time_point LookAtFiles(SteadyClock::time_point now) HL_REQUIRES(sockets_);
   void LookAtPeers() HL_REQUIRES(sockets_);
+  bool HostsAreNew() HL_REQUIRES(sockets_);
+  void ForgetPeers() HL_REQUIRES(sockets_);
   Status TakePeers() HL_REQUIRES(sockets_);
   void ReportPeers(const Status& why) HL_REQUIRES(sockets_);
   Result<std::vector<LinkPeer>> ReadOthers() const HL_REQUIRES(sockets_);
@@ -257,8 +260,12 @@ class LinkServer final : public LinkPort {
   FileWatch peers_watch_, trusted_watch_;
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
-  uint64_t judged_;          // KeyRing::generation by which the open links were judged last
-  uint64_t reported_ = 0;    // that of which it was said that it ends no link
+  static constexpr uint64_t kNoHosts = ~uint64_t{0};
+  uint64_t hosts_seen_;    // KeyRing::hosts_generation at the last look
+  uint64_t hosts_taken_;   // that of which the peers were made; kNoHosts: none
+  uint64_t looked_;        // KeyRing::generation at the last look
+  uint64_t judged_;        // KeyRing::generation by which the open links were judged last
+  uint64_t reported_ = 0;  // that of which it was said that it ends no link
   // GidPrefix of those that could make links then, and of those that have proved to be since.
   std::set<uint64_t> link_names_;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ HL_GUARDED_BY(sockets_);

@@ -70,7 +70,9 @@ Result<std::vector<LinkPeer>> LinkServer::ReadOthers() const {
   HL_ASSIGN_OR_RETURN(std::vector<LinkPeer> peers, options_.ReadPeers());
   // More likely a file that was lost than a group that was given up.
   if (peers.size() == options_.peers.size() && HasHostsOfFile())
-    return InvalidArgument(options_.peers_file + " names no host any more");
+    return InvalidArgument(options_.PeersFiles() +
+                           (options_.has_hosts() ? " names no other host" : " names no host") +
+                           " any more");
   if (listening_.empty()) return peers;
   const OwnAddresses own(bound_);
   std::erase_if(peers, [&own](const LinkPeer& each) { return own.Has(each.address); });
@@ -110,13 +112,23 @@ Status LinkServer::TooManyPeers() {
 LinkServer::SteadyClock::time_point LinkServer::LookAtFiles(SteadyClock::time_point now) {
   if (now < look_at_) return look_at_;
   look_at_ = now + kBetweenLooks;
-  if (!options_.peers_file.empty()) LookAtPeers();
+  if (!options_.peers_file.empty() || options_.has_hosts()) LookAtPeers();
   if (options_.keys != nullptr) LookAtTrusted();
   return look_at_;
 }
 
+// True if the hosts of the keys are not those that were taken, and the same as at the last look.
+bool LinkServer::HostsAreNew() {
+  if (options_.keys == nullptr) return false;
+  const uint64_t now = options_.keys->hosts_generation();
+  return std::exchange(hosts_seen_, now) == now && now != hosts_taken_;
+}
+
 void LinkServer::LookAtPeers() {
-  if (!peers_watch_.Look()) {
+  const bool new_file = !options_.peers_file.empty() && peers_watch_.Look();
+  const bool new_hosts = HostsAreNew() && (options_.peers_file.empty() || peers_watch_.Same());
+  if (new_hosts) hosts_taken_ = hosts_seen_;
+  if (!new_file && !new_hosts) {
     if (peers_watch_.restless() == kRestlessLooks)
       LogLine(log_.get(), LogLevel::kWarn,
               {"the file of peers is not read: ", options_.peers_file,
@@ -129,7 +141,7 @@ void LinkServer::LookAtPeers() {
     taken = TakePeers();
   };
   if (RanOutOfMemory(take)) {
-    peers_watch_.Forget();
+    ForgetPeers();
     LogLine(log_.get(), LogLevel::kWarn,
             {"the file of peers is not read again: ", kNoMemory, "; trying again"});
   } else if (!taken.ok()) {
@@ -139,11 +151,17 @@ void LinkServer::LookAtPeers() {
   }
 }
 
+// What was read could not be used for a reason that may pass: it is read again.
+void LinkServer::ForgetPeers() {
+  peers_watch_.Forget();
+  hosts_taken_ = kNoHosts;
+}
+
 // Logs why the file of peers is not used. If the reason is not in the file, this is done once, and
 // the file is read again.
 void LinkServer::ReportPeers(const Status& why) {
   const bool in_file = why.code() == Code::kInvalidArgument;
-  if (!in_file) peers_watch_.Forget();
+  if (!in_file) ForgetPeers();
   if (!in_file && why.message() == peers_error_) return;
   LogLine(
       log_.get(), LogLevel::kError,
@@ -155,7 +173,7 @@ void LinkServer::ReportPeers(const Status& why) {
 // written meanwhile: hosts that a part of it does not name have not gone.
 Status LinkServer::TakePeers() {
   const auto read = ReadOthers();
-  if (!peers_watch_.Same()) return {};
+  if (!options_.peers_file.empty() && !peers_watch_.Same()) return {};
   HL_RETURN_IF_ERROR(read.status());
   const std::vector<LinkPeer>& peers = *read;
   std::map<std::string, std::string> linked;  // hosts, and their present addresses
@@ -179,7 +197,7 @@ Status LinkServer::TakePeers() {
       std::ranges::count_if(Neighbours(), [&](const auto& n) { return stays(*n); });
   if (static_cast<size_t>(staying) + added.size() > kMaxNeighbours) return TooManyPeers();
   for (const auto& neighbour : Neighbours()) DropHosts(*neighbour, wanted);
-  const std::string news = "new in " + options_.peers_file;
+  const std::string news = "new in " + options_.PeersFiles();
   // Hosts that come back have the link that they had.
   std::map<std::string, Neighbour*> unused;
   for (const auto& neighbour : Neighbours())
@@ -225,7 +243,7 @@ void LinkServer::DropHosts(Neighbour& neighbour, const std::map<std::string, Lin
     if (now == wanted.end()) no_peers.insert(GidPrefix(host));
     LogLine(log_.get(), LogLevel::kInfo,
             {"host ", host, " is not at ", neighbour.address.ToString(), " any more, says ",
-             options_.peers_file, ": queue pairs that are connected to it there end",
+             options_.PeersFiles(), ": queue pairs that are connected to it there end",
              now == wanted.end() && IsTrustedAs(host)
                  ? ". `trusted` lets it make a link still: take its line out to shut it out"
                  : ""});
@@ -279,7 +297,10 @@ void LinkServer::LookAtTrusted() {
     sockets_.known_held();
     RefreshKeys();
     const uint64_t generation = options_.keys->generation();
-    if (generation == judged_ || !trusted_watch_.Same()) return;
+    // One of the files may still be written: what they say counts once it was the same twice.
+    const bool quiet = std::exchange(looked_, generation) == generation;
+    if (!quiet) link_names_.merge(NamesForLinks());  // who is new may make links at once
+    if (generation == judged_ || !quiet || !trusted_watch_.Same()) return;
     if (LostItsLines()) {
       if (std::exchange(reported_, generation) == generation) return;
       return LogLine(log_.get(), LogLevel::kError,
@@ -372,12 +393,16 @@ bool LinkServer::HasRoomAt(const LinkAddress& address) const {
   return all < kMaxNeighbours && there < kMaxLinksToAddress;
 }
 
-// Whether `trusted` has no line with the role link while there are links of others' keys: more
-// likely a file that somebody has emptied or half written than that all of them are shut out.
+// Whether `trusted` has no line of another host with the role link while there are links of others'
+// keys: more likely a file that somebody has emptied or half written than that all of them are shut
+// out.
 bool LinkServer::LostItsLines() const {
   const auto lines = options_.keys->trusted();
-  return std::ranges::none_of(
-             lines, [](const auto& line) { return (line.roles & identity::kRoleLink) != 0; }) &&
+  const identity::PublicKey own = options_.keys->public_key();
+  return std::ranges::none_of(lines,
+                              [&](const auto& line) {
+                                return (line.roles & identity::kRoleLink) != 0 && line.key != own;
+                              }) &&
          std::ranges::any_of(connections_, [this](const auto& each) HL_REQUIRES(sockets_) {
            return each.second->channel.open() && !IsTrustedStill(*each.second);
          });

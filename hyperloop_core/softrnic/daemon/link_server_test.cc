@@ -24,6 +24,7 @@
 
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/identity/hosts.h"
 #include "hyperloop/identity/openssl_ciphers.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
@@ -398,6 +399,77 @@ class OpenSslLinkServerTest : public LoggedLinkServerTest {
     LoggedLinkServerTest::SetUp();
   }
 };
+
+// Host a's keys point to a file of hosts; nothing else names a peer, or whom it trusts.
+class HostsLinkServerTest : public KeyedLinkServerTest {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    log_ = lines_;
+    options_.keys = MakeHost("a");
+    b_ = MakeHost("b");
+    ASSERT_OK(identity::TrustHosts(Dir("a"), Dir("hosts")));
+    LetTrust("b", *options_.keys, "a");
+    WriteHosts({LineOf(*options_.keys, 1), LineOf(*b_, 2)});
+    ASSERT_OK(options_.keys->Refresh());
+    LinkServerTest::SetUp();
+  }
+  static std::string LineOf(const identity::KeyRing& host, int number) {
+    return identity::HostLine{host.name(), "127.0.0." + std::to_string(number), host.public_key()}
+               .Line() +
+           "\n";
+  }
+  void WriteHosts(const std::vector<std::string>& lines) const {
+    std::string text;
+    for (const std::string& line : lines) text += line;
+    Replace(Dir("hosts"), text);
+  }
+  const std::shared_ptr<LogLines> lines_ = std::make_shared<LogLines>();
+};
+
+TEST_F(HostsLinkServerTest, PeersAndTrustFollowFromOneFileWithoutARestart) {
+  const auto c = MakeHost("c");
+  ASSERT_OK(identity::Trust(Dir("c"), {"a", options_.keys->public_key(), identity::kRoleLink}));
+  ASSERT_OK(c->Refresh());
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:7471)"})) << "this host is no peer of its own";
+  RawNeighbour of_b(server_->listening(), b_);
+  ASSERT_OK(of_b.Introduce());
+  EXPECT_FALSE(RawNeighbour(server_->listening(), c).Introduce().ok());
+  const std::string own = LineOf(*options_.keys, 1);
+  WriteHosts({own, LineOf(*b_, 2), LineOf(*c, 3)});
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:7471)", "c (127.0.0.3:7471)"}));
+  RawNeighbour of_c(server_->listening(), c);
+  ASSERT_OK(of_c.Introduce());
+  EXPECT_TRUE(IsServed(of_b));
+  WriteHosts({own, LineOf(*c, 3)});
+  EXPECT_TRUE(Ends(of_b, &of_c)) << "its key is in no line any more";
+  EXPECT_TRUE(LinksBecome({"c (127.0.0.3:7471)"}));
+  EXPECT_TRUE(IsServed(of_c));
+  EXPECT_FALSE(RawNeighbour(server_->listening(), b_).Introduce().ok());
+}
+
+TEST_F(HostsLinkServerTest, AFileOfHostsThatCannotBeUsedEndsNoLinkAndMakesNone) {
+  const auto c = MakeHost("c");
+  ASSERT_OK(identity::Trust(Dir("c"), {"a", options_.keys->public_key(), identity::kRoleLink}));
+  ASSERT_OK(c->Refresh());
+  RawNeighbour of_b(server_->listening(), b_);
+  ASSERT_OK(of_b.Introduce());
+  const std::string own = LineOf(*options_.keys, 1);
+  WriteHosts({own, LineOf(*c, 3), LineOf(*c, 4)});
+  ASSERT_TRUE(test::Eventually([&] { return lines_->Has("c is named twice"); }));
+  EXPECT_FALSE(RawNeighbour(server_->listening(), c).Introduce().ok());
+  WriteHosts({});
+  ASSERT_TRUE(test::Eventually([&] { return lines_->Has("names no host"); }));
+  std::filesystem::remove(Dir("hosts"));
+  ASSERT_TRUE(test::Eventually([&] { return lines_->Has("No such file"); }));
+  // A file that is cut where a line ends can be read, and names nobody else.
+  WriteHosts({own});
+  ASSERT_TRUE(test::Eventually([&] { return lines_->Has("names no other host any more"); }));
+  EXPECT_TRUE(LinksBecome({"b (127.0.0.2:7471)"}));
+  EXPECT_TRUE(IsServed(of_b));
+}
 
 // Neighbours with OpenSSL and without it, at the same server.
 TEST_F(OpenSslLinkServerTest, EachNeighboursLinkIsSealedByWhatBothHave) {

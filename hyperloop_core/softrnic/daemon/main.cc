@@ -324,6 +324,12 @@ void AddLinks(CLI::App& app, Options& options) {
                  "this host's keys directory (hyperloopctl keys init): both ends of a link prove "
                  "who they are, must be trusted with the role link, and encrypt what passes")
       ->type_name("DIR");
+  app.add_option(
+         "--node", options.links.node,
+         "the folder of this host's keys, its file of hosts and its groups. Once hyperloopctl node "
+         "init has made keys there, they are used, peers and trust follow from the file of hosts, "
+         "and links are accepted at the address that it has for this host, port 7471")
+      ->type_name("DIR");
   app.add_flag("--insecure", options.links.insecure,
                "links without keys, between loopback addresses only: for emulation on a machine "
                "without other users");
