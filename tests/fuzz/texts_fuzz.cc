@@ -1,7 +1,8 @@
 // Files and other small texts of any content, each with its reader: ELF files, cluster files, pid
 // files, what /proc says of a process, pairing files, the daemon's options with its file of peers,
 // names of devices and of database files, the private data of a verbs connection, URIs, single
-// options, endpoints, links' peers, bound directories, and what a replica publishes about itself.
+// options, endpoints, links' peers, bound directories, files of hosts and of groups, and what a
+// replica publishes about itself.
 // Rules: each gets an answer or a refusal with a reason; a refusal changes nothing; what is
 // accepted keeps its meaning when it is written and read again; another way of reading it agrees.
 // At an endpoint with a numeric address somebody can listen and be reached, where that is allowed.
@@ -33,6 +34,8 @@
 #include "ctl/elf.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/name.h"
+#include "hyperloop/identity/hosts.h"
 #include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/crc32c.h"
 #include "hyperloop/replication/options.h"
@@ -72,6 +75,8 @@ enum Kind : uint8_t {
   kInspect,
   kLinkPeer,
   kBindings,
+  kHosts,
+  kGroup,
   kKinds
 };
 
@@ -115,6 +120,36 @@ void ElfFile(const std::string& text) {
   HL_FUZZ_CHECK(info->needed.size() <= text.size() / sizeof(Elf64_Dyn), "more names than entries");
   for (const std::string& name : info->needed)
     HL_FUZZ_CHECK(text.find(name + '\0') != std::string::npos, "a name that is not there");
+}
+
+void HostsFile(const std::string& text) {
+  const auto hosts = identity::ParseHosts(text, "f");
+  CheckReason(hosts.status());
+  if (!hosts.ok() || text.size() > identity::kMostHostsBytes) return;
+  HL_FUZZ_CHECK(Must(identity::ReadHosts(Folder::Get().Write("hosts", text))) == *hosts,
+                "the file and its bytes");
+  HL_FUZZ_CHECK(!hosts->empty() && hosts->size() <= identity::kMostHosts, "hosts");
+  std::string again;
+  for (const identity::HostLine& host : *hosts) {
+    Must(softrnic::ParseLinkPeer(host.name + "=" + host.At(identity::kLinkPort)));
+    HL_FUZZ_CHECK(std::ranges::count(*hosts, host.key, &identity::HostLine::key) == 1, host.name);
+    HL_FUZZ_CHECK(std::ranges::count(*hosts, host.name, &identity::HostLine::name) == 1, host.name);
+    again += host.Line() + "\n";
+  }
+  HL_FUZZ_CHECK(Must(identity::ParseHosts(again, "f")) == *hosts, again);
+}
+
+void GroupText(const std::string& text) {
+  const auto group = identity::ParseGroup(text, "f.conf");
+  CheckReason(group.status());
+  if (!group.ok()) return;
+  std::string again = "port=" + std::to_string(group->port) + "\nhosts=";
+  for (const std::string& host : group->hosts) {
+    HL_FUZZ_CHECK(IsName(host) && std::ranges::count(group->hosts, host) == 1, host);
+    again += host + ",";
+  }
+  const auto rewritten = Must(identity::ParseGroup(again, "f.conf"));
+  HL_FUZZ_CHECK(rewritten.hosts == group->hosts && rewritten.port == group->port, again);
 }
 
 void ClusterFileText(const std::string& text) {
@@ -585,6 +620,9 @@ void AddOptionSeeds(std::vector<Input>* seeds) {
            {kBindings, "/a/../b=hyperloop://h:1"},
            {kBindings, "/=hyperloop://h:1;a=hyperloop://h:1;/b"},
            {kBindings, "///=hyperloop://h:1"},
+           {kGroup, "# g\nhosts = a, b,c\nport = 7100\n"},
+           {kGroup, "hosts = a\nport = 7471\n"},
+           {kGroup, "hosts = a, a\nsize = 1\n"},
        })
     seeds->push_back(Seed(kind, text));
   StoreOptions options;
@@ -643,6 +681,10 @@ std::vector<Input> Seeds() {
   }
   seeds.push_back(Seed(kPeersFile, "# peers\nb=127.0.0.1:7471 \n\nc=[fd00::1]:1\n"));
   seeds.push_back(Seed(kPeersFile, "b=127.0.0.1:7471\nc=1"));
+  const std::string key(63, '1');
+  seeds.push_back(Seed(kHosts, "# all\na 10.0.0.1 " + key + "0\n\tb fd00::2 " + key + "2\r\n"));
+  seeds.push_back(Seed(kHosts, "a 10.0.0.1 " + key + "0\nb ::ffff:10.0.0.1 " + key + "2\n"));
+  seeds.push_back(Seed(kHosts, "a 0.0.0.0 " + key + "0\na b"));
   for (const unsigned choices : {0u, 1u, 2u, 3u, 6u, 7u, 8u, 9u, 17u})
     for (const std::string_view lines :
          {"", "127.0.0.1:7471", "127.0.0.1:7471\nb=[::1]:7472", "0.0.0.0:7471\nb=10.0.0.1:7471",
@@ -670,7 +712,8 @@ const FuzzTarget kFuzzTarget("texts", Seeds, [](Reader& in) {
   constexpr void (*kReaders[])(const std::string&) = {
       ElfFile,   ClusterFileText, PidFile,      StatText,     StatusText,         PairingText,
       PeersFile, LinkOptionsText, DeviceText,   FileNameText, ServiceRequestData, ServiceAnswerData,
-      UriText,   OptionText,      EndpointText, InspectData,  LinkPeerText,       BindingsText};
+      UriText,   OptionText,      EndpointText, InspectData,  LinkPeerText,       BindingsText,
+      HostsFile, GroupText};
   static_assert(std::size(kReaders) == kKinds);
   const uint8_t kind = in.U8() % kKinds;
   kReaders[kind](LongText(in));
