@@ -297,8 +297,8 @@ void LinkServer::LookAtTrusted() {
     sockets_.known_held();
     RefreshKeys();
     const uint64_t generation = options_.keys->generation();
-    // One of the files may still be written: what they say counts once it was the same twice.
-    const bool quiet = std::exchange(looked_, generation) == generation;
+    // A file of hosts or of a group may still be written: it counts once it was the same twice.
+    const bool quiet = std::exchange(looked_, generation) == generation || !options_.has_hosts();
     if (!quiet) link_names_.merge(NamesForLinks());  // who is new may make links at once
     if (generation == judged_ || !quiet || !trusted_watch_.Same()) return;
     if (LostItsLines()) {
