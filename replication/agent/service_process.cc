@@ -25,8 +25,7 @@ std::vector<std::string> EnvironmentOf(const ServiceProcess::Command& command) {
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     const std::string text = *each;
     const auto is = [&](const std::string& name) { return text.starts_with(name + "="); };
-    if (std::ranges::none_of(command.without, is) &&
-        std::ranges::none_of(command.environment, [&](const auto& pair) { return is(pair.first); }))
+    if (std::ranges::none_of(command.environment, [&](const auto& pair) { return is(pair.first); }))
       out.push_back(text);
   }
   for (const auto& [name, value] : command.environment) out.push_back(Text(name, "=", value));
@@ -40,22 +39,72 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// In the child, between fork and execve: nothing but system calls. Returns the error of execve.
-int Execute(pid_t parent, int report, char* const* argv, char* const* variables) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);
-  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null >= 0) dup2(null, STDIN_FILENO);
-  dup2(report, STDERR_FILENO + 1);
-  fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
-  syscall(SYS_close_range, STDERR_FILENO + 2, ~0u, CLOSE_RANGE_CLOEXEC);
-  for (int each = 1; each < NSIG; ++each) signal(each, SIG_DFL);  // fails for some, as it should
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  execve(argv[0], argv, variables);
-  return errno;
+// The two ends of a pipe.
+struct Pipe {
+  UniqueFd read, write;
+};
+Result<Pipe> MakePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return FromErrno(errno, "pipe");
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// What the child needs between fork and execve, where it makes nothing but system calls.
+struct Child {
+  pid_t parent;
+  int gate, gate_of_parent;  // a byte comes once the watcher is there; the other end
+  int report;                // takes the error of execve
+  char* const* argv;
+  char* const* variables;
+
+  [[noreturn]] void Run() const {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(gate_of_parent);
+    char byte = 0;
+    if (getppid() != parent || TEMP_FAILURE_RETRY(read(gate, &byte, 1)) != 1) _exit(127);
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    dup2(report, STDERR_FILENO + 1);
+    fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
+    syscall(SYS_close_range, STDERR_FILENO + 2, ~0u, CLOSE_RANGE_CLOEXEC);
+    for (int each = 1; each < NSIG; ++each) signal(each, SIG_DFL);  // fails for some, as it should
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execve(argv[0], argv, variables);
+    const int error = errno;
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO + 1, &error, sizeof error);
+    _exit(127);
+  }
+};
+
+// The watcher, with nothing but system calls: it is forked from a program with several threads. It
+// is itself in the group, whose number is nobody else's as long as it lives.
+[[noreturn]] void WatchOver(pid_t group, int lifeline) {
+  if (setpgid(0, group) != 0) _exit(127);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  prctl(PR_SET_NAME, "hl-death-watch");
+  dup2(lifeline, STDIN_FILENO);
+  syscall(SYS_close_range, STDIN_FILENO + 1, ~0u, 0);
+  char byte = 0;
+  TEMP_FAILURE_RETRY(read(STDIN_FILENO, &byte, 1));
+  kill(0, SIGKILL);
+  _exit(0);
+}
+
+void Await(pid_t pid) {
+  siginfo_t info{};
+  if (pid > 0) TEMP_FAILURE_RETRY(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED));
+}
+
+bool HasEnded(pid_t pid) {
+  siginfo_t info{};
+  const int flags = WEXITED | WNOHANG | WNOWAIT;
+  return TEMP_FAILURE_RETRY(waitid(P_PID, static_cast<id_t>(pid), &info, flags)) == 0 &&
+         info.si_pid != 0;
 }
 
 std::string EndOf(const siginfo_t& info) {
@@ -65,38 +114,53 @@ std::string EndOf(const siginfo_t& info) {
 
 }  // namespace
 
+// The watcher is in the group before the child executes anything.
 Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const Command& command) {
   std::vector<std::string> arguments = command.argv, variables = EnvironmentOf(command);
   const std::vector<char*> argv = Pointers(arguments), envp = Pointers(variables);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return FromErrno(errno, "pipe");
-  const UniqueFd outcome(ends[0]);
-  UniqueFd report(ends[1]);
-  const pid_t parent = getpid();
+  HL_ASSIGN_OR_RETURN(Pipe outcome, MakePipe());
+  HL_ASSIGN_OR_RETURN(Pipe gate, MakePipe());
+  const Child child{getpid(),    gate.read.get(), gate.write.get(), outcome.write.get(),
+                    argv.data(), envp.data()};
   const pid_t pid = fork();
   if (pid < 0) return FromErrno(errno, "starting " + command.argv[0]);
-  if (pid == 0) {
-    const int error = Execute(parent, report.get(), argv.data(), envp.data());
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO + 1, &error, sizeof error);
-    _exit(127);
-  }
+  if (pid == 0) child.Run();
+  std::unique_ptr<ServiceProcess> process(new ServiceProcess(pid));
   setpgid(pid, pid);  // both do it, so that it is done whoever runs first
-  report.Reset(-1);
-  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  const int pidfd_error = errno;
+  process->pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process->pidfd_) return FromErrno(errno, "pidfd_open");
+  HL_RETURN_IF_ERROR(process->StartWatcher());
+  outcome.write.Reset(-1);
+  const char byte = 0;
+  if (TEMP_FAILURE_RETRY(write(gate.write.get(), &byte, 1)) != 1)
+    return FromErrno(errno, "starting " + command.argv[0]);
   int error = 0;
-  const bool failed = TEMP_FAILURE_RETRY(read(outcome.get(), &error, sizeof error)) > 0;
-  std::unique_ptr<ServiceProcess> process(new ServiceProcess(pid, std::move(pidfd)));
-  if (failed) return FromErrno(error, "executing " + command.argv[0]);
-  if (!process->pidfd_) return FromErrno(pidfd_error, "pidfd_open");
+  if (TEMP_FAILURE_RETRY(read(outcome.read.get(), &error, sizeof error)) > 0)
+    return FromErrno(error, "executing " + command.argv[0]);
   return process;
+}
+
+Status ServiceProcess::StartWatcher() {
+  HL_ASSIGN_OR_RETURN(Pipe lifeline, MakePipe());
+  watcher_ = fork();
+  if (watcher_ < 0) return FromErrno(errno, "starting the service's watcher");
+  if (watcher_ == 0) WatchOver(pid_, lifeline.read.get());
+  if (setpgid(watcher_, pid_) != 0)
+    return FromErrno(errno, "putting the watcher into the service's process group");
+  lifeline_ = std::move(lifeline.write);
+  return {};
 }
 
 ServiceProcess::~ServiceProcess() {
   if (end_.has_value()) return;
   Kill();
-  siginfo_t info{};
-  TEMP_FAILURE_RETRY(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED));
+  ReapAll();
+}
+
+void ServiceProcess::ReapAll() {
+  Await(pid_);
+  if (watcher_ > 0) kill(watcher_, SIGKILL);  // where it never came into the group
+  Await(watcher_);
 }
 
 void ServiceProcess::Terminate() const {
@@ -106,20 +170,21 @@ void ServiceProcess::Terminate() const {
 }
 
 void ServiceProcess::Kill() const {
-  if (!end_.has_value()) kill(-pid_, SIGKILL);
+  if (end_.has_value()) return;
+  kill(-pid_, SIGKILL);
+  kill(pid_, SIGKILL);  // where it has left the group
 }
 
 // As long as the child was not waited for, its number is its own, and so is that of the group.
 std::optional<std::string> ServiceProcess::Reap() {
   if (end_.has_value()) return end_;
-  siginfo_t info{};
-  const auto id = static_cast<id_t>(pid_);
-  if (TEMP_FAILURE_RETRY(waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT)) != 0 ||
-      info.si_pid == 0)
-    return std::nullopt;
+  if (HasEnded(watcher_)) Kill();
+  if (!HasEnded(pid_)) return std::nullopt;
   Kill();
-  TEMP_FAILURE_RETRY(waitid(P_PID, id, &info, WEXITED));
+  siginfo_t info{};
+  TEMP_FAILURE_RETRY(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT));
   end_ = EndOf(info);
+  ReapAll();
   return end_;
 }
 

@@ -1,8 +1,11 @@
 // ServiceProcess: the service as a child of the agent, in a process group of its own.
 //
-// The kernel kills the child if the thread that started it ends, so that no service outlives its
-// agent: Start is called by a thread that lives as long as the program. What the child itself
-// starts stays in its process group, and ends with it, unless it leaves the group.
+// No service outlives its agent, however that ends. A watcher, which is another child of the agent,
+// is in the service's process group, holds one end of a pipe whose other end only the agent has,
+// and kills the group when the agent is gone. The kernel also kills the child itself if the thread
+// that started it ends: Start is called by a thread that lives as long as the program. What the
+// service starts ends with it, too, unless it leaves the process group, or runs as a user whose
+// processes this one may not kill.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +27,6 @@ class ServiceProcess {
     std::vector<std::string> argv;  // argv[0] is a path
     // Set besides this process's environment, in place of variables of the same names.
     std::vector<std::pair<std::string, std::string>> environment;
-    std::vector<std::string> without = {};  // variables that it does not get
   };
   // Starts it with stdin from /dev/null, default signals and no other descriptor than stdout and
   // stderr. The error of execve is returned here.
@@ -39,17 +41,21 @@ class ServiceProcess {
   int ended() const { return pidfd_.get(); }
   // SIGTERM to the child, and SIGCONT, in case somebody has stopped it. For it to end in order.
   void Terminate() const;
-  // SIGKILL to the process group.
+  // SIGKILL to the child and to the process group.
   void Kill() const;
   // How the child ended, as "exit status 1" or "signal 9"; nothing: it lives. Once it has ended,
-  // the rest of its process group is killed.
+  // the rest of its process group is killed. So is all of it once somebody has ended the watcher.
   std::optional<std::string> Reap();
 
  private:
-  ServiceProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  explicit ServiceProcess(pid_t pid) : pid_(pid) {}
+  Status StartWatcher();
+  void ReapAll();
 
   const pid_t pid_;
-  const UniqueFd pidfd_;
+  UniqueFd pidfd_;
+  pid_t watcher_ = -1;
+  UniqueFd lifeline_;  // the watcher waits for its end
   std::optional<std::string> end_;
 };
 

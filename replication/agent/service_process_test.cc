@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <vector>
 
 #include "support/child_process.h"
 #include "support/eventually.h"
@@ -27,6 +29,25 @@ class ServiceProcessTest : public testing::Test {
         {{"/bin/sh", "-c", script}, {{"HYPERLOOP_TEST_FILE", file_}, {"HOME", "/nowhere"}}});
     EXPECT_OK(started);
     return std::move(*started);
+  }
+  // A process whose service is a shell that runs `script`, and which does nothing else.
+  test::ChildProcess StartAgent(const std::string& script) {
+    return test::ChildProcess::Fork([this, script] {
+      const auto process = Run(script);
+      pause();
+      return process == nullptr ? 1 : 0;
+    });
+  }
+  // This process's, also those that have ended and were not waited for.
+  static std::vector<pid_t> Children() {
+    std::vector<pid_t> children;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream stat(entry.path() / "stat");
+      pid_t pid = 0, parent = 0;
+      std::string name, state;
+      if (stat >> pid >> name >> state >> parent && parent == getpid()) children.push_back(pid);
+    }
+    return children;
   }
   static std::string EndOf(ServiceProcess& process) {
     pollfd ended{process.ended(), POLLIN, 0};
@@ -93,15 +114,65 @@ TEST_F(ServiceProcessTest, WhatItStartedEndsWithIt) {
 }
 
 TEST_F(ServiceProcessTest, EndsWithItsAgent) {
-  test::ChildProcess agent = test::ChildProcess::Fork([this] {
-    const auto process = Run("echo $$ >$HYPERLOOP_TEST_FILE; exec sleep 1000");
-    pause();
-    return process == nullptr ? 1 : 0;
-  });
+  test::ChildProcess agent = StartAgent("echo $$ >$HYPERLOOP_TEST_FILE; exec sleep 1000");
   const pid_t service = WrittenPid();
   EXPECT_TRUE(Lives(service));
   agent.Kill();
   EXPECT_TRUE(test::Eventually([&] { return !Lives(service); }));
+}
+
+// The kernel ends the script alone.
+TEST_F(ServiceProcessTest, AServiceBehindAScriptEndsWithItsAgentToo) {
+  test::ChildProcess agent = StartAgent(
+      "sleep 1000 & service=$!; trap 'kill -TERM $service' TERM; "
+      "echo $service >$HYPERLOOP_TEST_FILE; wait $service");
+  const pid_t service = WrittenPid();
+  EXPECT_TRUE(Lives(service));
+  agent.Kill();
+  EXPECT_TRUE(test::Eventually([&] { return !Lives(service); }));
+}
+
+TEST_F(ServiceProcessTest, EndsWithItsAgentThoughItIsStopped) {
+  test::ChildProcess agent =
+      StartAgent("sleep 1000 & echo $! >$HYPERLOOP_TEST_FILE; kill -STOP 0; wait");
+  const pid_t service = WrittenPid();
+  ASSERT_TRUE(test::Eventually([&] { return StateOf(service) == "T"; }));
+  agent.Kill();
+  EXPECT_TRUE(test::Eventually([&] { return !Lives(service); }));
+}
+
+// Else nobody would end it with the agent.
+TEST_F(ServiceProcessTest, EndsOnceItsWatcherHasEnded) {
+  const auto process = Run("sleep 1000 & echo $! >$HYPERLOOP_TEST_FILE; wait");
+  const pid_t left = WrittenPid();
+  for (const pid_t child : Children())
+    if (child != process->pid()) kill(child, SIGKILL);
+  EXPECT_TRUE(test::Eventually([&] { return process->Reap() == "signal 9"; }));
+  EXPECT_TRUE(test::Eventually([&] { return !Lives(left); }));
+}
+
+TEST_F(ServiceProcessTest, NothingIsLeftOfIt) {
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = descriptors();
+  auto process = Run("exit 0");
+  EXPECT_EQ(EndOf(*process), "exit status 0");
+  EXPECT_THAT(Children(), testing::IsEmpty());
+  process = Run("exec sleep 1000");
+  process.reset();
+  EXPECT_THAT(Children(), testing::IsEmpty());
+  EXPECT_EQ(descriptors(), before);
+}
+
+TEST_F(ServiceProcessTest, OneThatHasLeftItsProcessGroupIsKilled) {
+  const auto moved =
+      Run("exec python3 -c 'import os, time; os.setpgid(0, os.getpgid(os.getppid())); "
+          "print(os.getpid(), file=open(os.environ[\"HYPERLOOP_TEST_FILE\"], \"w\")); "
+          "time.sleep(1000)'");
+  EXPECT_EQ(WrittenPid(), moved->pid());
+  moved->Kill();
+  EXPECT_EQ(EndOf(*moved), "signal 9");
 }
 
 TEST_F(ServiceProcessTest, HasOnlyWhatItIsGiven) {
@@ -112,14 +183,15 @@ TEST_F(ServiceProcessTest, HasOnlyWhatItIsGiven) {
   sigaddset(&blocked, SIGTERM);
   sigprocmask(SIG_BLOCK, &blocked, &before);
   signal(SIGHUP, SIG_IGN);
-  const auto process =
-      Run("exec >$HYPERLOOP_TEST_FILE; echo $HOME; ls /proc/$$/fd; "
-          "grep -E 'Sig(Blk|Ign)' /proc/$$/status");
+  const auto process = Run(
+      "exec >$HYPERLOOP_TEST_FILE; echo $HOME; ls /proc/$$/fd; "
+      "while read -r name value; do case $name in SigBlk:|SigIgn:) echo \"$name $value\";; esac; "
+      "done </proc/$$/status");
   signal(SIGHUP, SIG_DFL);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   close(inherited);
   EXPECT_EQ(EndOf(*process), "exit status 0");
-  const std::string none = ":\t0000000000000000\n";
+  const std::string none = ": 0000000000000000\n";
   EXPECT_THAT(Written(), testing::StartsWith("/nowhere\n0\n1\n2\n"));
   EXPECT_THAT(Written(), testing::EndsWith("SigBlk" + none + "SigIgn" + none));
   EXPECT_THAT(Written(), testing::Not(testing::HasSubstr("\n" + std::to_string(inherited) + "\n")));
