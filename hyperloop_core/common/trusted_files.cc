@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <vector>
 
@@ -148,6 +149,16 @@ Status CheckFile(const std::string& path, int fd) {
   return Status::Ok();
 }
 
+Status WriteAll(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, "writing " + path);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule) {
@@ -158,6 +169,21 @@ Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule) 
     if ((walk.info().st_mode & kOthersWrite) != 0) return Writable(walk.path());
   }
   return walk.path();
+}
+
+Status ReplaceFile(const std::string& path, const std::string& beside, std::string_view text,
+                   mode_t mode) {
+  if (::unlink(beside.c_str()) != 0 && errno != ENOENT)
+    return FromErrno(errno, "removing " + beside);
+  UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!fd) return FromErrno(errno, "making " + beside);
+  Status status = WriteAll(fd.get(), text, beside);
+  if (status.ok() && ::fchmod(fd.get(), mode) != 0)
+    status = FromErrno(errno, "setting the mode of " + beside);
+  if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0)
+    status = FromErrno(errno, "putting " + path + " into place");
+  if (!status.ok()) ::unlink(beside.c_str());
+  return status;
 }
 
 Result<UniqueFd> OpenTrustedFile(const std::string& path, int flags, mode_t mode) {

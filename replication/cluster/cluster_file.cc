@@ -1,16 +1,10 @@
 #include "cluster/cluster_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/trusted_files.h"
-#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::cluster {
 namespace {
@@ -25,17 +19,6 @@ bool IsName(const std::string& name) {
          name.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
              std::string::npos;
-}
-
-// Makes the file anew, so that an existing file is never written to.
-Status WriteNew(const std::string& path, const std::string& text) {
-  ::unlink(path.c_str());
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return FromErrno(errno, "making " + path);
-  const ssize_t n = ::write(fd.get(), text.data(), text.size());
-  if (n == static_cast<ssize_t>(text.size())) return Status::Ok();
-  // If only a part was written, there was no more room.
-  return FromErrno(n < 0 ? errno : ENOSPC, "writing " + path);
 }
 
 // Discarded: `text` is no JSON, or has values deeper in each other than a cluster file has. The
@@ -140,10 +123,7 @@ Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
   for (const ClusterFile::Replica& replica : file.replicas) {
     json["replicas"].push_back({{"name", replica.name}, {"listen", replica.listen}});
   }
-  const std::string temporary = path + ".new";
-  HL_RETURN_IF_ERROR(WriteNew(temporary, json.dump(2) + "\n"));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return FromErrno(errno, path);
-  return Status::Ok();
+  return ReplaceFile(path, path + ".new", json.dump(2) + "\n", 0600);
 }
 
 }  // namespace hyperloop::cluster

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
@@ -37,5 +38,11 @@ Result<UniqueFd> OpenTrustedFile(const std::string& path, int flags, mode_t mode
 
 // What such a file holds from byte `from` on.
 Result<std::string> ReadTrustedFile(const std::string& path, uint64_t from = 0);
+
+// Puts a file with this text and mode in the place of `path`, in one step: whoever reads it finds
+// the old one or the new one, whole. It is made at `beside`, in the same directory; what is there
+// already is removed, and neither written to nor waited for.
+Status ReplaceFile(const std::string& path, const std::string& beside, std::string_view text,
+                   mode_t mode);
 
 }  // namespace hyperloop
