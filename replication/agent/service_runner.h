@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "agent/boot_clock.h"
+#include "agent/notify_socket.h"
 #include "agent/service_process.h"
 #include "hyperloop/core/status.h"
-#include "hyperloop/core/unique_fd.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop::agent {
@@ -58,14 +58,13 @@ class ServiceRunner {
   std::optional<std::string> Look(Time now);
 
  private:
-  ServiceRunner(Options options, std::string program, UniqueFd notify, std::string notify_name);
+  ServiceRunner(Options options, std::string program);
 
   const Options options_;
   const std::string program_;  // hyperloopctl
-  const UniqueFd notify_;      // receives what the service tells its manager
-  const std::string notify_name_;
   std::string tag_;
   std::unique_ptr<ServiceProcess> process_;
+  std::optional<NotifySocket> notify_;  // of process_, as the following
   bool notified_ = false;
   std::optional<Time> kill_at_;
 };
