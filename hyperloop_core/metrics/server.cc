@@ -64,10 +64,11 @@ void Knock(const Address& address) {
   }
 }
 
-Result<Address> Parse(const std::string& text) {
+Result<Address> Parse(const ServerOptions& options) {
+  const std::string& text = options.address;
   const auto bad = [&] {
-    return InvalidArgument(
-        Text("metrics address \"", text, "\": expected a numeric ADDRESS:PORT or [IPV6]:PORT"));
+    return InvalidArgument(Text(options.address_option, " \"", text,
+                                "\": expected a numeric ADDRESS:PORT or [IPV6]:PORT"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return bad();
@@ -91,7 +92,9 @@ Result<Address> Parse(const std::string& text) {
 
 class CivetServer final : public Server {
  public:
-  explicit CivetServer(MakeAnswer answer) : answer_(std::move(answer)) { mg_init_library(0); }
+  CivetServer(MakeAnswer answer, bool lowest) : answer_(std::move(answer)), lowest_(lowest) {
+    mg_init_library(0);
+  }
   ~CivetServer() override {
     if (context_ != nullptr) Stop();
     mg_exit_library();
@@ -99,14 +102,14 @@ class CivetServer final : public Server {
   CivetServer(const CivetServer&) = delete;
   CivetServer& operator=(const CivetServer&) = delete;
 
-  Status Listen(const Address& address, std::chrono::milliseconds patience) {
+  Status Listen(const Address& address, const ServerOptions& shown) {
     mg_callbacks callbacks{};
     callbacks.begin_request = OnRequest;
     callbacks.log_message = OnMessage;
     callbacks.init_thread = OnThread;
     // There is no document root, and OnRequest answers every request: civetweb's own handling of
     // files, forms and scripts is never reached.
-    const std::string threads = Text(kThreads), timeout = Text(patience.count());
+    const std::string threads = Text(kThreads), timeout = Text(shown.patience.count());
     const std::array<const char*, 15> options = {"listening_ports",
                                                  address.text.c_str(),
                                                  "num_threads",
@@ -125,7 +128,7 @@ class CivetServer final : public Server {
     context_ = mg_start(&callbacks, this, const_cast<const char**>(options.data()));
     starting_ = false;
     if (context_ == nullptr)
-      return Unavailable(Text("cannot show metrics at ", address.text, ": ",
+      return Unavailable(Text("cannot show ", shown.shows, " at ", address.text, ": ",
                               why_.empty() ? "the server does not start" : why_));
     mg_server_port bound{};
     bound_ = address;
@@ -205,18 +208,21 @@ class CivetServer final : public Server {
     return 1;
   }
 
-  static void* OnThread(const mg_context*, int type) noexcept {
+  static void* OnThread(const mg_context* context, int type) noexcept {
     if (type == 0 || type == 1) {  // the thread that accepts, or one that serves
       sigset_t all;
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, nullptr);
+      const auto* const server = static_cast<const CivetServer*>(mg_get_user_data(context));
+      const auto thread = static_cast<id_t>(syscall(SYS_gettid));
       // Where a filter of system calls forbids it, the priority stays.
-      static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowest));
+      if (server->lowest_) static_cast<void>(setpriority(PRIO_PROCESS, thread, kLowest));
     }
     return nullptr;
   }
 
   const MakeAnswer answer_;
+  const bool lowest_;
   const pthread_t starter_ = pthread_self();
   bool starting_ = true;
   std::string why_;  // civetweb's last message while it started
@@ -239,7 +245,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Make
 
 Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, MakeAnswer answer,
                                               Log& log) {
-  HL_ASSIGN_OR_RETURN(const Address address, Parse(options.address));
+  HL_ASSIGN_OR_RETURN(const Address address, Parse(options));
   if (!address.loopback && !options.open) {
     return InvalidArgument(
         Text(options.address_option, " ", options.address,
@@ -247,10 +253,10 @@ Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Make
              "they are, without proving who he is. Give a loopback address, or ",
              options.open_option, " if that is meant"));
   }
-  auto server = std::make_unique<CivetServer>(std::move(answer));
-  HL_RETURN_IF_ERROR(server->Listen(address, options.patience));
+  auto server = std::make_unique<CivetServer>(std::move(answer), options.lowest_priority);
+  HL_RETURN_IF_ERROR(server->Listen(address, options));
   log.Write(address.loopback ? LogLevel::kInfo : LogLevel::kWarn,
-            Text("metrics at http://", server->address(), kPath,
+            Text(options.shows, " at http://", server->address(), options.first_path,
                  address.loopback ? "" : ", for everybody who reaches that address"));
   return std::unique_ptr<Server>(std::move(server));
 }

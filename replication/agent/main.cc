@@ -17,6 +17,9 @@ using hyperloop::agent::AgentOptions;
 using hyperloop::agent::Ready;
 using std::chrono::milliseconds;
 
+// With whoever asks by HTTP.
+constexpr milliseconds kPatience{250};
+
 // A time with ms or s.
 void AddTime(CLI::App& app, const std::string& name, milliseconds* time, milliseconds least,
              milliseconds most, const std::string& text) {
@@ -59,7 +62,7 @@ void AddTimes(CLI::App& app, AgentOptions* options) {
   using std::chrono::seconds;
   auto& timing = options->timing;
   AddTime(app, "--look-interval", &timing.look_interval, milliseconds(50), seconds(5),
-          "how often the group's replicas are looked at");
+          "how often the group's replicas are looked at; at most a quarter of --lease");
   AddTime(app, "--failover-timeout", &timing.failover_timeout, seconds(2), seconds(600),
           "how long no replica that answers, of a majority, may show a sign of life of the primary "
           "before another node takes its place");
@@ -125,6 +128,10 @@ int main(int argc, char** argv) {
   AgentOptions options;
   options.http.address_option = "--http";
   options.http.open_option = "--http-open";
+  options.http.shows = "this node's pages";
+  options.http.first_path = "/cluster";
+  options.http.lowest_priority = false;  // a proxy waits for /primary
+  options.http.patience = kPatience;
   std::string ready = "serves", log_level = "info";
   AddGroupOptions(app, &options);
   AddTimes(app, &options);

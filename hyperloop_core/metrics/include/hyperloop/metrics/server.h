@@ -2,10 +2,10 @@
 //
 // Whoever reaches the port may read them, and do nothing else. So it listens on loopback unless the
 // caller says aloud that other machines may come. Strangers cost bounded time and memory: kThreads
-// threads, which take the lowest priority if they may, serve a connection at a time each, and give
-// each `patience` for its header, however it drips; the next kQueued connections wait, and kBacklog
-// in the kernel. No body is read. No request reaches the rest of the program: each is answered with
-// what the program made last.
+// threads, which take the lowest priority unless told otherwise, serve a connection at a time each,
+// and give each `patience` for its header, however it drips; the next kQueued connections wait, and
+// kBacklog in the kernel. No body is read. No request reaches the rest of the program: each is
+// answered with what the program made last.
 #pragma once
 
 #include <chrono>
@@ -25,6 +25,10 @@ struct ServerOptions {
   std::chrono::milliseconds patience{1000};  // with each connection
   // The command line's names for the first two, for messages.
   std::string_view address_option = "--metrics", open_option = "--metrics-open";
+  // For messages: what is shown, and where to look first.
+  std::string_view shows = "metrics", first_path = "/metrics";
+  // Its threads take the lowest priority. Not for answers that others wait for.
+  bool lowest_priority = true;
 };
 
 // What is said to whoever asks for a path.
