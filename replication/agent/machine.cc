@@ -138,7 +138,7 @@ Action Machine::OnLook(const Look& look, Time now, double random) {
   LearnOwner(look, now);
   NoteClaim(now);
   JudgeFailure(now);
-  return runs_ ? Run(now) : Wait(now, random);
+  return runs_ ? Run(now) : Wait(look, now, random);
 }
 
 Action Machine::End(Action how) {
@@ -213,7 +213,7 @@ Time Machine::held_until() const {
   return *last_failure_ + timing_.hold_off * (1u << std::min(failures_ - 1, kMostDoublings));
 }
 
-Action Machine::Wait(Time now, double random) {
+Action Machine::Wait(const Look& look, Time now, double random) {
   if (shutdown_ || !IsFree()) {
     due_.reset();
     const bool quiet = now - quiet_since_ >= timing_.failover_timeout / 2;
@@ -229,7 +229,7 @@ Action Machine::Wait(Time now, double random) {
     due_ = restarts ? now : std::max(now, held_until()) + wait;
   }
   state_ = State::kCandidate;
-  return now < *due_ ? Action::kNone : Start(now);
+  return now < *due_ || !look.startable ? Action::kNone : Start(now);
 }
 
 Action Machine::Start(Time now) {

@@ -63,6 +63,7 @@ struct SeenReplica {
 struct Look {
   Time began{};
   std::map<std::string, SeenReplica> answers;  // by the replicas' addresses
+  bool startable = true;  // false: a candidate waits, as for a group that holds a database
 };
 
 enum class State : uint8_t {
@@ -140,7 +141,7 @@ class Machine {
   void NoteClaim(Time now);
   Action Start(Time now);
   Action Run(Time now);
-  Action Wait(Time now, double random);
+  Action Wait(const Look& look, Time now, double random);
   Action End(Action how);
 
   const Timing timing_;
