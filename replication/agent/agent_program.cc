@@ -23,6 +23,8 @@ namespace {
 
 // A look waits so many intervals for a majority to answer. The machine bears a gap of three.
 constexpr int kPatientIntervals = 3;
+// A group that holds no database is asked again after so long.
+constexpr std::chrono::seconds kFindAgain{1};
 
 Result<UniqueFd> SignalDescriptor() {
   sigset_t signals;
@@ -34,9 +36,12 @@ Result<UniqueFd> SignalDescriptor() {
   return fd;
 }
 
+// Whether a signal has come; takes all that have.
 bool Signalled(const UniqueFd& fd) {
   signalfd_siginfo info;
-  return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+  bool any = false;
+  while (read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) any = true;
+  return any;
 }
 
 int MillisecondsUntil(Time then, Time now) {
@@ -77,6 +82,11 @@ Status CheckOptions(const AgentOptions& options, StoreOptions* store) {
         "--lease: give at most three quarters of --failover-timeout, because another node may take "
         "the group that much later");
   }
+  if (4 * options.timing.look_interval > options.timing.lease) {
+    return InvalidArgument(
+        "--look-interval: give at most a quarter of --lease, because only looks renew the lease, "
+        "and some come late");
+  }
   return {};
 }
 
@@ -105,11 +115,15 @@ class Agent {
   void NoteService(Time now);
   void CarryOut(Action action, Time now);
   Status StartService();
-  // kNotFound: the group holds none.
-  Status FindDatabase();
+  // Asks whether the group holds a database, before this node may have to start the service.
+  void FindDatabase(Time now);
+  // Places of the replicas that answered and have the newest configuration.
+  std::vector<size_t> Newest() const;
+  // What was said so far. kNotFound: a majority holds none.
+  Status DatabaseFound() const;
   Look LookOf(const std::vector<Result<NodeStatus>>& seen) const;
   void Show(Time now);
-  Picture PictureOf(Time now) const;
+  Picture PictureOf() const;
   void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
 
   const AgentOptions options_;
@@ -124,10 +138,15 @@ class Agent {
   std::optional<Time> look_began_;  // of a look that is under way
   Time next_look_{};
   std::vector<Result<NodeStatus>> seen_;  // by the last look
+  // Ok: the group holds one, at database_epoch_.
+  Status database_ = Unavailable("no replica has said yet whether it holds a database");
+  uint64_t database_epoch_ = 0;
+  Time next_find_{};  // if none was found
   uint64_t looks_ = 0, looks_without_majority_ = 0, service_ends_ = 0;
   bool asked_to_end_ = false;
-  std::string why_;        // the service does not run; empty: there is nothing to say
-  std::string role_said_;  // the contents of the role file
+  std::string why_;         // the service does not run; empty: there is nothing to say
+  std::string role_said_;   // the contents of the role file
+  std::string role_error_;  // why it could not be written last; empty: it was
   State state_said_ = State::kLost;
 };
 
@@ -173,7 +192,7 @@ Status Agent::Run() {
     }
     Wait(now);
     now = BootClock::now();
-    if (!asked_to_end_ && Signalled(signals_)) {
+    if (Signalled(signals_) && !asked_to_end_) {
       asked_to_end_ = true;
       Say(LogLevel::kInfo, "asked to end");
       CarryOut(machine_.OnShutdown(), now);
@@ -198,6 +217,8 @@ void Agent::Wait(Time now) const {
     if (now >= until) until = *look_began_ + kPatientIntervals * interval;
   }
   if (const auto next = runner_->next(); next.has_value()) until = std::min(until, *next);
+  // The role file says then that this is no primary.
+  if (machine_.lease_end() > now) until = std::min(until, machine_.lease_end());
   const int left = MillisecondsUntil(until, now);
   // A net: nothing else bounds the loop if a moment is over and nothing comes of it.
   poll(polled.data(), polled.size(), std::max(left, 1));
@@ -228,7 +249,9 @@ Look Agent::LookOf(const std::vector<Result<NodeStatus>>& seen) const {
 
 void Agent::EndLook(Time now) {
   seen_ = watch_->Take();
-  const Look look = LookOf(seen_);
+  Look look = LookOf(seen_);
+  FindDatabase(now);
+  look.startable = database_.ok() && database_epoch_ == machine_.epoch();
   next_look_ = std::max(now, *look_began_ + options_.timing.look_interval);
   look_began_.reset();
   ++looks_;
@@ -237,6 +260,7 @@ void Agent::EndLook(Time now) {
   const Action action = machine_.OnLook(look, now, random);
   if (machine_.majority_seen() == before) ++looks_without_majority_;
   CarryOut(action, now);
+  FindDatabase(now);
 }
 
 void Agent::NoteService(Time now) {
@@ -249,25 +273,54 @@ void Agent::NoteService(Time now) {
   machine_.OnEnded(now);
 }
 
-Status Agent::FindDatabase() {
-  Status last = Unavailable("no replica answers");
-  for (size_t i = 0; i < seen_.size(); ++i) {
-    if (!seen_[i].ok() || seen_[i]->sealed_epoch < machine_.epoch()) continue;
-    const Result<bool> holds = watch_->HoldsDatabase(i);
-    if (holds.ok() && *holds) return {};
-    if (holds.ok()) {
-      return NotFound(
-          "open the database once without an agent, or hyperloopctl adopt one: the group holds "
-          "none, and an agent formats none, because the service would silently start empty after "
-          "all pools were lost");
-    }
-    last = holds.status();
+void Agent::FindDatabase(Time now) {
+  const bool may_start =
+      machine_.state() == State::kSuspect || machine_.state() == State::kCandidate;
+  if (runner_->runs() || !may_start) return;
+  if (std::exchange(database_epoch_, machine_.epoch()) != machine_.epoch()) {
+    watch_->ForgetDatabase();
+    next_find_ = now;
   }
-  return last;
+  const Status found = DatabaseFound();
+  if (found.code() == Code::kNotFound && found.message() != database_.message())
+    Say(LogLevel::kWarn, Text("cannot start the service: ", found.message()));
+  database_ = found;
+  if (database_.ok() || now < next_find_) return;
+  next_find_ = now + kFindAgain;
+  for (const size_t place : Newest()) watch_->FindDatabase(place);
+}
+
+// One that was left out may be of before the database.
+std::vector<size_t> Agent::Newest() const {
+  uint64_t installed = 0;
+  std::vector<size_t> newest;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!seen_[i].ok() || seen_[i]->installed_epoch < installed) continue;
+    if (seen_[i]->installed_epoch > installed) newest.clear();
+    installed = seen_[i]->installed_epoch;
+    newest.push_back(i);
+  }
+  return newest;
+}
+
+Status Agent::DatabaseFound() const {
+  Status last = Unavailable("no replica has said yet whether it holds a database");
+  size_t none = 0;
+  for (const size_t place : Newest()) {
+    const auto holds = watch_->database(place);
+    if (!holds.has_value()) continue;
+    if (holds->ok() && **holds) return {};
+    if (!holds->ok()) last = holds->status();
+    none += holds->ok() ? 1 : 0;
+  }
+  if (2 * none <= watch_->size()) return last;
+  return NotFound(
+      "open the database once without an agent, or hyperloopctl adopt one: the group holds none, "
+      "and an agent formats none, because the service would silently start empty after all pools "
+      "were lost");
 }
 
 Status Agent::StartService() {
-  HL_RETURN_IF_ERROR(FindDatabase());
   HL_RETURN_IF_ERROR(runner_->Start());
   if (options_.ready == Ready::kServes) machine_.OnReady();
   return {};
@@ -300,11 +353,12 @@ void Agent::CarryOut(Action action, Time now) {
   }
 }
 
-Picture Agent::PictureOf(Time) const {
+Picture Agent::PictureOf() const {
   Picture picture;
   picture.node = options_.node;
   picture.state = StateName(machine_.state());
-  picture.why = why_;
+  const bool waits = machine_.state() == State::kCandidate && !database_.ok();
+  picture.why = waits ? database_.message() : why_;
   picture.epoch = machine_.epoch();
   picture.released = machine_.released();
   picture.primary = machine_.state() == State::kPrimary;
@@ -337,15 +391,17 @@ Picture Agent::PictureOf(Time) const {
 }
 
 void Agent::Show(Time now) {
-  Picture picture = PictureOf(now);
+  Picture picture = PictureOf();
   if (const State state = machine_.state(); state != std::exchange(state_said_, state))
     Say(LogLevel::kInfo, Text("state ", StateName(state), ", epoch ", machine_.epoch()));
-  const std::string role = options_.role_file.empty() ? "" : RoleText(picture);
+  const std::string role = options_.role_file.empty() ? "" : RoleText(picture, now);
   pages_.Set(std::move(picture));
   if (role == role_said_) return;
-  const Status written = ReplaceFile(options_.role_file, role);
-  if (!written.ok()) Say(LogLevel::kWarn, Text("--role-file: ", written.message()));
-  role_said_ = role;
+  const Status written = WriteRoleFile(options_.role_file, role);
+  if (!written.ok() && written.message() != role_error_)
+    Say(LogLevel::kWarn, Text("--role-file: ", written.message(), "; it is tried again"));
+  role_error_ = written.message();
+  if (written.ok()) role_said_ = role;
 }
 
 }  // namespace

@@ -35,9 +35,10 @@ GroupWatch::~GroupWatch() {
 }
 
 void GroupWatch::Begin() {
+  const MutexLock lock(mutex_);
+  // Under the lock: else the last round's end might come after it, and be taken for this one's.
   uint64_t count = 0;
   while (::read(ended_.get(), &count, sizeof count) > 0) continue;
-  const MutexLock lock(mutex_);
   ++round_;
   for (Place& place : places_) {
     if (place.work != Work::kNone) continue;
@@ -63,7 +64,7 @@ size_t GroupWatch::answered() const {
   const MutexLock lock(mutex_);
   return static_cast<size_t>(std::ranges::count_if(places_, [this](const Place& place) {
     mutex_.known_held();
-    return place.work == Work::kNone && place.round == round_ && place.seen.ok();
+    return place.work != Work::kLook && place.round == round_ && place.seen.ok();
   }));
 }
 
@@ -71,7 +72,7 @@ std::vector<Result<NodeStatus>> GroupWatch::Take() const {
   const MutexLock lock(mutex_);
   std::vector<Result<NodeStatus>> seen;
   for (const Place& place : places_) {
-    if (place.work == Work::kNone && place.round == round_) {
+    if (place.work != Work::kLook && place.round == round_) {
       seen.push_back(place.seen);
     } else {
       seen.push_back(TimedOut(Text("replica ", place.way->address(), " has not answered yet")));
@@ -80,23 +81,36 @@ std::vector<Result<NodeStatus>> GroupWatch::Take() const {
   return seen;
 }
 
-Result<bool> GroupWatch::HoldsDatabase(size_t place) {
-  MutexLock lock(mutex_);
-  Place& asked = places_[place];
-  const auto idle = [&]() HL_REQUIRES(mutex_) { return asked.work == Work::kNone; };
-  done_.wait(mutex_, idle);
-  asked.work = Work::kFindDatabase;
+void GroupWatch::FindDatabase(size_t place) {
+  const MutexLock lock(mutex_);
+  places_[place].find = true;
   begun_.notify_all();
-  done_.wait(mutex_, idle);
-  return asked.database;
+}
+
+void GroupWatch::ForgetDatabase() {
+  const MutexLock lock(mutex_);
+  ++asked_;
+  for (Place& place : places_) place.database.reset();
+}
+
+std::optional<Result<bool>> GroupWatch::database(size_t place) const {
+  const MutexLock lock(mutex_);
+  return places_[place].database;
 }
 
 void GroupWatch::Run(Place& place) {
   MutexLock lock(mutex_);
   while (true) {
-    begun_.wait(mutex_, [&]() HL_REQUIRES(mutex_) { return ending_ || place.work != Work::kNone; });
+    begun_.wait(mutex_, [&]() HL_REQUIRES(mutex_) {
+      return ending_ || place.find || place.work != Work::kNone;
+    });
     if (ending_) return;
+    if (place.work == Work::kNone) {
+      place.work = Work::kFindDatabase;
+      place.find = false;
+    }
     const Work work = place.work;
+    const uint64_t asked = asked_;
     lock.unlock();
     Result<NodeStatus> seen = Unavailable("not looked at");
     Result<bool> database = false;
@@ -104,14 +118,13 @@ void GroupWatch::Run(Place& place) {
     if (work == Work::kFindDatabase) database = place.way->HoldsDatabase();
     lock.lock();
     place.work = Work::kNone;
-    if (work == Work::kLook) {
-      place.expected = seen.ok();
-      place.seen = std::move(seen);
-    } else {
-      place.database = std::move(database);
+    if (work == Work::kFindDatabase) {
+      if (asked == asked_) place.database = std::move(database);
+      continue;
     }
+    place.expected = seen.ok();
+    place.seen = std::move(seen);
     NoteEndedLocked();
-    done_.notify_all();
   }
 }
 

@@ -42,9 +42,13 @@ class GroupWatch {
   // What they said. An error says why a replica has not answered, or has not yet.
   std::vector<Result<NodeStatus>> Take() const;
 
-  // Whether a replica that answers holds a database of the group (ReplicaWay::HoldsDatabase), by
-  // its thread. It waits for that.
-  Result<bool> HoldsDatabase(size_t place);
+  // Has a replica asked whether it holds a database of the group (ReplicaWay::HoldsDatabase), by
+  // its thread and once that has time. Waits for nothing.
+  void FindDatabase(size_t place);
+  // What was said of it, and what is being asked, counts no more.
+  void ForgetDatabase();
+  // What came of it; nothing: it has not answered yet, or was not asked.
+  std::optional<Result<bool>> database(size_t place) const;
 
  private:
   enum class Work : uint8_t { kNone, kLook, kFindDatabase };
@@ -56,7 +60,8 @@ class GroupWatch {
     bool expected = true;  // it answered the last time
     uint64_t round = 0;    // of the look that is under way, or was last
     Result<NodeStatus> seen = Unavailable("not looked at yet");  // by it
-    Result<bool> database = false;
+    bool find = false;                                           // FindDatabase is to be begun
+    std::optional<Result<bool>> database;
   };
   GroupWatch(std::vector<std::unique_ptr<ReplicaWay>> ways, UniqueFd ended);
   void Run(Place& place);
@@ -64,8 +69,9 @@ class GroupWatch {
 
   const UniqueFd ended_;
   mutable Mutex mutex_;
-  ConditionVariable begun_, done_;
+  ConditionVariable begun_;
   uint64_t round_ HL_GUARDED_BY(mutex_) = 0;
+  uint64_t asked_ HL_GUARDED_BY(mutex_) = 0;  // how often ForgetDatabase was called
   bool ending_ HL_GUARDED_BY(mutex_) = false;
   std::vector<Place> places_;  // as many as there are replicas, from the constructor on
 };

@@ -1,18 +1,12 @@
 #include "agent/pages.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "hyperloop/core/text.h"
-#include "hyperloop/core/unique_fd.h"
-#include "hyperloop/metrics/page.h"
+#include "agent/machine.h"
+#include "hyperloop/core/trusted_files.h"
 
 namespace hyperloop::agent {
 namespace {
@@ -28,6 +22,12 @@ bool IsPrimary(const Picture& picture, Picture::Time now) {
   return picture.primary && now < picture.lease_end;
 }
 
+// The machine's state is that of its last call, and a lease ends by the clock.
+std::string StateAt(const Picture& picture, Picture::Time now) {
+  if (!picture.primary || IsPrimary(picture, now)) return picture.state;
+  return std::string(StateName(State::kTaking));
+}
+
 bool IsSeen(const Picture& picture, Picture::Time now, std::chrono::nanoseconds stale) {
   return picture.seen.has_value() && now - *picture.seen < stale;
 }
@@ -38,7 +38,7 @@ double Seconds(std::chrono::nanoseconds time) {
 
 Json Brief(const Picture& picture, Picture::Time now) {
   return {{"node", picture.node},
-          {"state", picture.state},
+          {"state", StateAt(picture, now)},
           {"primary", IsPrimary(picture, now)},
           {"epoch", picture.epoch},
           {"why", picture.why}};
@@ -50,7 +50,7 @@ Json Whole(const Picture& picture, Picture::Time now) {
   json["owner"] = picture.owner;
   json["owner_node"] = picture.owner_node;
   json["released"] = picture.released;
-  json["lease_seconds"] = picture.primary ? Seconds(picture.lease_end - now) : 0.0;
+  json["lease_seconds"] = IsPrimary(picture, now) ? Seconds(picture.lease_end - now) : 0.0;
   json["service_pid"] = picture.service_pid;
   json["looks"] = picture.looks;
   json["takings"] = picture.takings;
@@ -65,11 +65,12 @@ Json Whole(const Picture& picture, Picture::Time now) {
   return json;
 }
 
-std::string MetricsText(const Picture& picture, Picture::Time now) {
+std::string MetricsText(const Picture& picture, Picture::Time now, double started) {
   metrics::Page page;
   page.Add("hyperloop_build_info", 1,
            {{"program", "hyperloop-agent"}, {"version", HYPERLOOP_VERSION}});
-  page.Add("hyperloop_agent_state", 1, {{"node", picture.node}, {"state", picture.state}});
+  page.Add("process_start_time_seconds", started);
+  page.Add("hyperloop_agent_state", 1, {{"node", picture.node}, {"state", StateAt(picture, now)}});
   page.Add("hyperloop_agent_primary", IsPrimary(picture, now) ? 1 : 0);
   page.Add("hyperloop_agent_epoch", picture.epoch);
   page.Add("hyperloop_agent_visible_replicas",
@@ -99,7 +100,7 @@ Answer Pages::Get(std::string_view path) const {
   const Picture picture = picture_;
   lock.unlock();
   const Picture::Time now = BootClock::now();
-  if (path == "/metrics") return Say(true, Answer::kPage, MetricsText(picture, now));
+  if (path == "/metrics") return Say(true, Answer::kPage, MetricsText(picture, now, started_));
   if (path == "/cluster") return Say(true, Answer::kJson, Dump(Whole(picture, now)));
   const std::string brief = Dump(Brief(picture, now));
   const bool seen = IsSeen(picture, now, stale_);
@@ -111,27 +112,17 @@ Answer Pages::Get(std::string_view path) const {
               "there are /primary, /replica, /health, /cluster and /metrics\n")};
 }
 
-std::string RoleText(const Picture& picture) {
+std::string RoleText(const Picture& picture, Picture::Time now) {
   return Dump({{"node", picture.node},
                {"group", picture.group},
-               {"state", picture.state},
-               {"primary", picture.primary},
+               {"state", StateAt(picture, now)},
+               {"primary", IsPrimary(picture, now)},
                {"epoch", picture.epoch},
                {"owner_node", picture.owner_node}});
 }
 
-Status ReplaceFile(const std::string& path, std::string_view text) {
-  const std::string beside = path + ".new";
-  UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!fd) return FromErrno(errno, "writing " + beside);
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = TEMP_FAILURE_RETRY(::write(fd.get(), rest.data(), rest.size()));
-    if (written < 0) return FromErrno(errno, "writing " + beside);
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
-  fd.Reset(-1);
-  if (std::rename(beside.c_str(), path.c_str()) != 0) return FromErrno(errno, "replacing " + path);
-  return {};
+Status WriteRoleFile(const std::string& path, std::string_view text) {
+  return ReplaceFile(path, path + ".new", text, 0644);
 }
 
 }  // namespace hyperloop::agent

@@ -13,6 +13,7 @@
 #include "agent/boot_clock.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/metrics/page.h"
 #include "hyperloop/metrics/server.h"
 
 namespace hyperloop::agent {
@@ -55,13 +56,14 @@ class Pages {
 
  private:
   const std::chrono::nanoseconds stale_;
+  const double started_ = metrics::NowSeconds();
   mutable Mutex mutex_;
   Picture picture_ HL_GUARDED_BY(mutex_);
 };
 
-// The contents of the role file.
-std::string RoleText(const Picture& picture);
-// Replaces the file in one step, so that whoever reads it finds one of the two whole.
-Status ReplaceFile(const std::string& path, std::string_view text);
+// The contents of the role file, at this time.
+std::string RoleText(const Picture& picture, Picture::Time now);
+// Replaces the role file in one step, so that whoever reads it finds one of the two whole.
+Status WriteRoleFile(const std::string& path, std::string_view text);
 
 }  // namespace hyperloop::agent

@@ -1,5 +1,6 @@
 #include "agent/pages.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,6 +10,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "hyperloop/core/unique_fd.h"
+#include "hyperloop/metrics/table.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::agent {
@@ -82,11 +85,45 @@ TEST_F(PagesTest, TheClusterIsShownAsJson) {
   EXPECT_THAT(*pages_.Get("/metrics").body, HasSubstr("hyperloop_agent_visible_replicas 1\n"));
 }
 
+TEST_F(PagesTest, ShowsTheMetricsOfTheTable) {
+  pages_.Set(picture_);
+  const std::string page = *pages_.Get("/metrics").body;
+  for (const metrics::Info& each : metrics::kTable) {
+    const bool shown = page.find("\n# TYPE " + std::string(each.name) + " ") != std::string::npos;
+    EXPECT_EQ(shown, (each.shown_by & metrics::kAgent) != 0) << each.name;
+  }
+}
+
+TEST_F(PagesTest, WithoutALeaseNeitherRoleNorStateIsThatOfThePrimary) {
+  picture_.lease_end = BootClock::now() - std::chrono::nanoseconds(1);
+  pages_.Set(picture_);
+  EXPECT_EQ(nlohmann::json::parse(*pages_.Get("/cluster").body)["state"], "taking");
+  EXPECT_THAT(*pages_.Get("/metrics").body, HasSubstr("state=\"taking\""));
+  const auto role = nlohmann::json::parse(RoleText(picture_, BootClock::now()));
+  EXPECT_EQ(role["primary"], false);
+  EXPECT_EQ(role["state"], "taking");
+}
+
+// Neither is waited for, nor written to.
+TEST_F(PagesTest, NoOtherFileInTheWayIsWritten) {
+  const std::string path = testing::TempDir() + "/hyperloop-role-" + std::to_string(getpid());
+  const std::string beside = path + ".new", other = path + ".other";
+  std::ofstream(other) << "other";
+  std::filesystem::create_hard_link(other, beside);
+  ASSERT_OK(WriteRoleFile(path, "role"));
+  EXPECT_EQ(std::filesystem::file_size(other), 5u);
+  ASSERT_EQ(mkfifo(beside.c_str(), 0600), 0);
+  const UniqueFd reader(open(beside.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_OK(WriteRoleFile(path, "role"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path));
+  for (const std::string& each : {path, beside, other}) std::filesystem::remove(each);
+}
+
 TEST_F(PagesTest, TheRoleFileIsReplacedWhole) {
   const std::string path = testing::TempDir() + "/hyperloop-role-" + std::to_string(getpid());
-  ASSERT_OK(ReplaceFile(path, "old"));
+  ASSERT_OK(WriteRoleFile(path, "old"));
   std::ifstream before(path);
-  ASSERT_OK(ReplaceFile(path, RoleText(picture_)));
+  ASSERT_OK(WriteRoleFile(path, RoleText(picture_, BootClock::now())));
   std::string text;
   before >> text;
   EXPECT_EQ(text, "old") << "who had it open has the old one";
@@ -94,7 +131,7 @@ TEST_F(PagesTest, TheRoleFileIsReplacedWhole) {
   EXPECT_EQ(nlohmann::json::parse(after)["primary"], true);
   EXPECT_FALSE(std::filesystem::exists(path + ".new"));
   std::filesystem::remove(path);
-  EXPECT_EQ(ReplaceFile("/no/such/folder/role", "").code(), Code::kNotFound);
+  EXPECT_EQ(WriteRoleFile("/no/such/folder/role", "").code(), Code::kNotFound);
 }
 
 }  // namespace

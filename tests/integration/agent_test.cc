@@ -41,6 +41,7 @@ class Node {
 
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
+  std::string RoleFile() const { return folder_ + "/role.json"; }
   std::string Directory() const { return folder_ + "/db"; }
   std::vector<std::string> Command(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> argv{ProgramPath("hyperloop-agent"),
@@ -53,7 +54,7 @@ class Node {
                                   "--ready",
                                   "notify",
                                   "--role-file",
-                                  folder_ + "/role.json"};
+                                  RoleFile()};
     argv.insert(argv.end(), {"--http", address_.empty() ? "127.0.0.1:0" : address_});
     argv.insert(argv.end(), more.begin(), more.end());
     argv.insert(argv.end(),
@@ -81,9 +82,7 @@ class Node {
   bool AwaitPrimary() const {
     return Eventually([this] { return Says("/primary"); });
   }
-  nlohmann::json Role() const {
-    return nlohmann::json::parse(Slurp(folder_ + "/role.json"), nullptr, false);
-  }
+  nlohmann::json Role() const { return nlohmann::json::parse(Slurp(RoleFile()), nullptr, false); }
   // How many keys its service has acknowledged.
   uint64_t Acknowledged() const {
     uint64_t number = 0;
@@ -177,22 +176,24 @@ class AgentTest : public SharedClusterTest<3, 64 << 20> {
 };
 
 TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
-  ASSERT_NO_FATAL_FAILURE(StartBoth());
+  const std::vector<std::string> patient{"--failover-timeout",  "20s", "--lease", "5s",
+                                         "--isolation-timeout", "20s"};
+  ASSERT_NO_FATAL_FAILURE(StartBoth(patient));
   DualWatch watch(a_, b_);
   ASSERT_TRUE(a_.Writes());
   EXPECT_FALSE(b_.Says("/primary"));
   EXPECT_EQ(b_.Cluster()["owner_node"], "a");
-  EXPECT_EQ(a_.Role()["primary"], true);
+  EXPECT_TRUE(Eventually([&] { return a_.Role()["primary"] == true; }));
 
-  a_.agent().Kill();  // and the kernel kills the service
+  a_.agent().Kill();  // and the service with it
   ASSERT_TRUE(b_.AwaitPrimary());
   EXPECT_GE(b_.Serves(), a_.Acknowledged());
   EXPECT_GT(a_.Acknowledged(), 20u);
   ASSERT_TRUE(b_.Writes());
-  EXPECT_EQ(b_.Role()["primary"], true);
+  EXPECT_TRUE(Eventually([&] { return b_.Role()["primary"] == true; }));
 
   // The lost node comes back, and follows. Its directory is of before.
-  ASSERT_NO_FATAL_FAILURE(a_.Start());
+  ASSERT_NO_FATAL_FAILURE(a_.Start(patient));
   ASSERT_TRUE(Eventually([&] { return a_.Says("/replica"); }));
   EXPECT_FALSE(a_.Says("/primary"));
 
@@ -249,16 +250,35 @@ TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {
   }));
   EXPECT_EQ(Epoch(), epoch);
   EXPECT_FALSE(a_.Says("/primary"));
+  // To wait is no failure, and holds nothing off.
+  EXPECT_EQ(a_.Cluster()["takings"], 0);
+  EXPECT_THAT(HttpGet(a_.address(), "/metrics"),
+              HasSubstr("\nhyperloop_agent_start_failures_total 0\n"));
   a_.agent().Signal(SIGTERM);
   EXPECT_EQ(a_.agent().Wait(), 0);
 }
 
+TEST_F(AgentTest, ARoleFileThatCannotBeWrittenIsTriedAgain) {
+  std::filesystem::create_directory(a_.RoleFile());
+  ASSERT_NO_FATAL_FAILURE(a_.Start());
+  ASSERT_TRUE(Eventually([&] { return a_.Cluster()["state"] == "candidate"; }));
+  const uint64_t looks = a_.Cluster()["looks"];
+  ASSERT_TRUE(Eventually([&] { return a_.Cluster()["looks"] > looks + 2; }));
+  std::filesystem::remove(a_.RoleFile());
+  EXPECT_TRUE(
+      Eventually([&] { return a_.Role().is_object() && a_.Role()["state"] == "candidate"; }));
+  EXPECT_EQ(a_.Role()["primary"], false);
+}
+
 TEST_F(AgentTest, AQuietTimeChangesNoRole) {
-  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "60s"}));
+  ASSERT_NO_FATAL_FAILURE(
+      StartBoth({"--failover-timeout", "10s", "--lease", "7s", "--isolation-timeout", "20s"}));
   const uint64_t epoch = Epoch();
+  // Longer than the failover timeout: there are no more looks than five a second.
+  constexpr uint64_t kLooks = 75;
   const uint64_t a = a_.Cluster()["looks"], b = b_.Cluster()["looks"];
-  ASSERT_TRUE(
-      Eventually([&] { return a_.Cluster()["looks"] > a + 30 && b_.Cluster()["looks"] > b + 30; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return a_.Cluster()["looks"] > a + kLooks && b_.Cluster()["looks"] > b + kLooks; }));
   EXPECT_EQ(Epoch(), epoch);
   EXPECT_TRUE(a_.Says("/health"));
   EXPECT_TRUE(b_.Says("/health"));

@@ -206,11 +206,12 @@ inline constexpr Info kTable[] = {
      "Replicas of the group that answered the agent's last look"},
     {"hyperloop_agent_looks_total", Type::kCounter, kAgent, "", "Looks at the group"},
     {"hyperloop_agent_looks_without_majority_total", Type::kCounter, kAgent, "",
-     "Looks that fewer than a majority of the replicas answered"},
+     "Looks that decided nothing: no majority of the replicas answered, or they answered late"},
     {"hyperloop_agent_takings_total", Type::kCounter, kAgent, "",
      "Times the agent started its service so that it takes the group"},
     {"hyperloop_agent_start_failures_total", Type::kCounter, kAgent, "",
-     "Times the service ended, or was ended, before it had taken the group and was ready"},
+     "Times the service ended, or was ended, except in order with its agent or after another node "
+     "won"},
     {"hyperloop_agent_service_ends_total", Type::kCounter, kAgent, "",
      "Times the service ended, for whatever reason"},
 
