@@ -90,12 +90,17 @@ TEST_F(AgentLookTest, AStoppedReplicaIsSeenAndADeadOneHoldsUpNobody) {
 TEST_F(AgentLookTest, AGroupWithoutADatabaseIsKnown) {
   const auto watch = Watch();
   ASSERT_EQ(Answered(Look(*watch)), 3u);
-  const auto before = watch->HoldsDatabase(0);
+  const auto holds = [&](size_t place) {
+    watch->FindDatabase(place);
+    EXPECT_TRUE(Eventually([&] { return watch->database(place).has_value(); }));
+    return watch->database(place).value_or(Unavailable("no answer"));
+  };
+  const auto before = holds(0);
   ASSERT_OK(before);
   EXPECT_FALSE(*before);
   test::TestDatabase database(cluster_.Options(), cluster_.folder() + "/db");
   ASSERT_OK(database.Open());
-  const auto after = watch->HoldsDatabase(1);
+  const auto after = holds(1);
   ASSERT_OK(after);
   EXPECT_TRUE(*after);
 }
