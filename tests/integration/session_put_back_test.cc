@@ -197,7 +197,7 @@ TEST_F(SessionPutBackTest, NoReplicaThatProvesMoreIsLeftOut) {
                 StatusIs(Code::kCorruption,
                          AllOf(HasSubstr("replica " + AddressOf(1) + " proves that everything"),
                                HasSubstr("but the log of replica " + AddressOf(0) + " ends at"),
-                               HasSubstr("went back to older copies"))));
+                               HasSubstr("start the others on the pools that they had"))));
     EXPECT_EQ(requests_, 0) << "sealed, then refused";
     Stop(1);  // the way out: somebody gives up what it has more
     auto store = Taken(Options());
