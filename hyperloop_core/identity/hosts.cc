@@ -109,6 +109,12 @@ Result<HostLine> ParseHostLine(std::string_view line) {
   return host;
 }
 
+// A shorter name may be another host's.
+Status CheckIsWhole(std::string_view text, const std::string& path) {
+  if (text.empty() || text.ends_with('\n')) return {};
+  return InvalidArgument(Text(path, " ends within a line, and may have been cut: end it with one"));
+}
+
 Status TakeHosts(std::string_view value, GroupFile* group) {
   for (const std::string_view name : Split(value, ", \t")) {
     if (!IsName(name)) return InvalidArgument(Text("hosts: a name is not ", kNameRule));
@@ -197,6 +203,7 @@ Result<std::vector<HostLine>> ParseHosts(std::string_view text, const std::strin
     return {};
   };
   HL_RETURN_IF_ERROR(ForEachLine(text, path, take));
+  HL_RETURN_IF_ERROR(CheckIsWhole(text, path));
   // Rather a file that was emptied than hosts that are all gone.
   if (hosts.empty())
     return InvalidArgument(Text(path, " names no host: put the lines there, each ", kWhatIsAHost));
@@ -207,6 +214,7 @@ Result<GroupFile> ParseGroup(std::string_view text, const std::string& path) {
   GroupFile group;
   group.name = fs::path(path).stem();
   std::vector<std::string> seen;
+  HL_RETURN_IF_ERROR(CheckIsWhole(text, path));
   HL_RETURN_IF_ERROR(ForEachLine(
       text, path, [&](std::string_view line) { return TakeSetting(line, &group, &seen); }));
   if (group.hosts.empty())

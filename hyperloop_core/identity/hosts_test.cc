@@ -73,7 +73,7 @@ TEST(GroupFileTest, ItsHostsAndItsPort) {
   EXPECT_EQ(group->name, "o");
   EXPECT_THAT(group->hosts, ElementsAre("a", "b", "c"));
   EXPECT_EQ(group->port, 7100);
-  EXPECT_EQ(ParseGroup("hosts = a", "/g/o.conf")->port, kGroupPort);
+  EXPECT_EQ(ParseGroup("hosts = a\n", "/g/o.conf")->port, kGroupPort);
 }
 
 TEST(GroupFileTest, WhatIsRefusedIsNamedWithItsLineAndTheRemedy) {
@@ -85,6 +85,7 @@ TEST(GroupFileTest, WhatIsRefusedIsNamedWithItsLineAndTheRemedy) {
   refused("port = 7000\n", "names no host");
   refused("hosts a\n", "/g/o.conf:1: a line is NAME = VALUE");
   refused("hosts =\n", "/g/o.conf:1: hosts: name 1 to 8 hosts, not 0");
+  refused("hosts = a, b", "/g/o.conf ends within a line, and may have been cut");
   refused("hosts = ,\n", "name 1 to 8 hosts, not 0");
   refused("hosts = a,b,c,d,e,f,g,h,i\n", "name 1 to 8 hosts, not 9");
   refused("hosts = a, a\n", "a is there twice");
@@ -93,7 +94,7 @@ TEST(GroupFileTest, WhatIsRefusedIsNamedWithItsLineAndTheRemedy) {
   refused("hosts = a\nhost = b\n", "/g/o.conf:2: a group has no setting host: leave");
   refused("Hosts = a\n", "a line is NAME = VALUE");
   for (const char* port : {"0", "65535", "7471", "7470", "70000", "7000x", "-1"})
-    refused(std::string("hosts = a\nport = ") + port, "port: give a number from 1 to 65534");
+    refused(std::string("hosts = a\nport = ") + port + "\n", "port: give a number from 1 to 65534");
 }
 
 TEST(GroupFileTest, ItsNameIsNoWayOutOfTheFolder) {
@@ -217,7 +218,7 @@ TEST_F(HostsOfKeysTest, AFileThatCannotBeUsedNeitherTakesNorGivesAnything) {
   };
   Write(Hosts(), "");
   changes_nothing("names no host");
-  Write(Hosts(), LineOf("c", "10.0.0.3", '3') + "b 10.0.0.2 2222");
+  Write(Hosts(), LineOf("c", "10.0.0.3", '3') + "b 10.0.0.2 2222\n");
   changes_nothing(Hosts() + ":2: the key is not");
   fs::remove(Hosts());
   changes_nothing("No such file");

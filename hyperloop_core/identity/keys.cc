@@ -309,6 +309,11 @@ std::vector<TrustedPeer> KeyRing::trusted() const {
   return trusted_;
 }
 
+bool KeyRing::has_hosts_file() const {
+  const MutexLock lock(mutex_);
+  return !hosts_file_.empty();
+}
+
 std::string KeyRing::hosts_file() const {
   MutexLock lock(mutex_);
   return hosts_file_;

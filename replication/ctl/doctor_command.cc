@@ -1,6 +1,7 @@
 // hyperloopctl doctor. With --db it becomes hyperloop-directory.
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -177,7 +178,10 @@ Finding OneGroup(const std::string& path, const std::vector<identity::HostLine>&
 // The files of a host that is one of several (docs/operations.md, Hosts alike).
 std::vector<Finding> NodeFiles(const std::string& folder) {
   const std::string own = identity::KeysFolderIn(folder);
-  if (access(own.c_str(), X_OK) != 0 && errno == EACCES)
+  struct stat there {};
+  const bool is_anothers =
+      stat(own.c_str(), &there) == 0 && there.st_uid != 0 && there.st_uid != geteuid();
+  if (is_anothers || (access(own.c_str(), X_OK) != 0 && errno == EACCES))
     return {{Verdict::kNote,
              Text("to judge the hosts of ", folder, ", call it as who may read ", own)}};
   const auto keys = identity::KeyRing::Load(own);

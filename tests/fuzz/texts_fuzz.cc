@@ -148,6 +148,7 @@ void GroupText(const std::string& text) {
     HL_FUZZ_CHECK(IsName(host) && std::ranges::count(group->hosts, host) == 1, host);
     again += host + ",";
   }
+  again += "\n";
   const auto rewritten = Must(identity::ParseGroup(again, "f.conf"));
   HL_FUZZ_CHECK(rewritten.hosts == group->hosts && rewritten.port == group->port, again);
 }

@@ -76,7 +76,7 @@ struct LinkOptions {
     return listen.has_value() || !peers.empty() || !peers_file.empty() || has_hosts();
   }
   // Whether the keys point to a file of hosts, whose lines are peers, too.
-  bool has_hosts() const { return keys != nullptr && !keys->hosts_file().empty(); }
+  bool has_hosts() const { return keys != nullptr && keys->has_hosts_file(); }
   // The files that name peers, for messages.
   std::string PeersFiles() const;
   // All peers, as the files name them now: of a host that several name, the command line counts

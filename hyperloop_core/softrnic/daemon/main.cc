@@ -241,6 +241,10 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
     TellOfLinks(link_options, links->listening(), *log);
+  } else if (!options.links.node.empty()) {
+    log->Write(LogLevel::kWarn, "no links: the keys in " + options.links.node +
+                                    " are not there, or do not point to a file of hosts; "
+                                    "hyperloopctl node init makes both");
   }
   DaemonMetrics page(engine, *loop, links.get(), HYPERLOOP_VERSION);
   std::unique_ptr<metrics::Server> metrics_server;

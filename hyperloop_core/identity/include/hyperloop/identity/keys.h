@@ -133,6 +133,7 @@ class KeyRing {
   std::vector<TrustedPeer> trusted() const;
   // The file of hosts to which `trusted` points; empty: to none.
   std::string hosts_file() const;
+  bool has_hosts_file() const;  // takes no memory
   // Its lines; none: there is none, or not yet.
   std::vector<HostLine> hosts() const;
   // Goes up whenever other lines take the place of those that hosts() gives.
