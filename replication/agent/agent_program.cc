@@ -1,11 +1,8 @@
 #include "agent/agent_program.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <random>
 #include <utility>
@@ -14,6 +11,7 @@
 #include "agent/pages.h"
 #include "agent/service_runner.h"
 #include "common/agent_mark.h"
+#include "common/end_signals.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/unique_fd.h"
@@ -25,24 +23,6 @@ namespace {
 constexpr int kPatientIntervals = 3;
 // A group that holds no database is asked again after so long.
 constexpr std::chrono::seconds kFindAgain{1};
-
-Result<UniqueFd> SignalDescriptor() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  UniqueFd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!fd) return FromErrno(errno, "signalfd");
-  return fd;
-}
-
-// Whether a signal has come; takes all that have.
-bool Signalled(const UniqueFd& fd) {
-  signalfd_siginfo info;
-  bool any = false;
-  while (read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) any = true;
-  return any;
-}
 
 int MillisecondsUntil(Time then, Time now) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(then - now).count();
@@ -154,7 +134,7 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
                                            const std::shared_ptr<Log>& log) {
   StoreOptions store;
   HL_RETURN_IF_ERROR(CheckOptions(options, &store));
-  HL_ASSIGN_OR_RETURN(UniqueFd signals, SignalDescriptor());
+  HL_ASSIGN_OR_RETURN(UniqueFd signals, EndSignalDescriptor());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<ServiceRunner> runner,
                       ServiceRunner::Make({store, options.node, options.db, options.command,
                                            options.stop_timeout}));
@@ -192,7 +172,7 @@ Status Agent::Run() {
     }
     Wait(now);
     now = BootClock::now();
-    if (Signalled(signals_) && !asked_to_end_) {
+    if (WasAskedToEnd(signals_) && !asked_to_end_) {
       asked_to_end_ = true;
       Say(LogLevel::kInfo, "asked to end");
       CarryOut(machine_.OnShutdown(), now);

@@ -1,11 +1,10 @@
 // hyperloop-agent: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
-#include <pthread.h>
-#include <signal.h>
 
 #include <cstdio>
 #include <string>
 
 #include "agent/agent_program.h"
+#include "common/end_signals.h"
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
 #include "hyperloop/core/text.h"
@@ -108,16 +107,6 @@ void AddShown(CLI::App& app, AgentOptions* options, std::string* ready) {
       ->capture_default_str();
 }
 
-// Blocks the signals that RunAgent waits for. Called before any thread starts, so that it alone
-// takes them.
-void BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -145,7 +134,7 @@ int main(int argc, char** argv) {
   if (const auto status = hyperloop::ParseCommandLine(app, argc, argv)) return *status;
   options.ready = ready == "notify" ? Ready::kNotify : Ready::kServes;
 
-  BlockSignals();
+  hyperloop::BlockEndSignals();
   const auto log = hyperloop::StderrLog("hyperloop-agent", hyperloop::LogLevelOf(log_level));
   const hyperloop::Status status = hyperloop::agent::RunAgent(options, log);
   if (status.ok()) return 0;

@@ -1,11 +1,11 @@
 // hyperloop-replica: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
 
+#include "common/end_signals.h"
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
 #include "options/size_option.h"
@@ -102,16 +102,6 @@ void OnBusError(int) {
   signal(SIGBUS, SIG_DFL);
 }
 
-// Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
-// takes them.
-void BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -133,7 +123,7 @@ int main(int argc, char** argv) {
       hyperloop::ParseCommandLine(app, argc, argv, [&] { CheckDevice(app, options.device); });
   if (status_to_exit_with) return *status_to_exit_with;
 
-  BlockSignals();
+  hyperloop::BlockEndSignals();
   signal(SIGBUS, OnBusError);
   const auto log = hyperloop::StderrLog("hyperloop-replica", hyperloop::LogLevelOf(log_level));
   const hyperloop::Status status = hyperloop::RunReplica(options, log);

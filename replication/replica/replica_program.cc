@@ -1,14 +1,12 @@
 #include "replica/replica_program.h"
 
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <utility>
 
+#include "common/end_signals.h"
 #include "control/server.h"
 #include "control/trust.h"
 #include "hyperloop/core/out_of_memory.h"
@@ -56,22 +54,6 @@ Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options,
     log->Write(LogLevel::kInfo,
                Text("made pool ", options.pool, ", region of ", options.size, " B"));
   return pool;
-}
-
-// Returns a descriptor that is readable once SIGTERM or SIGINT has arrived.
-Result<UniqueFd> SignalDescriptor() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  UniqueFd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!fd) return FromErrno(errno, "signalfd");
-  return fd;
-}
-
-bool Signalled(const UniqueFd& fd) {
-  signalfd_siginfo info;
-  return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
 }
 
 Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_ptr<Log>& log) {
@@ -144,7 +126,7 @@ Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaServ
                   const Node& node, IdleScrub& scrub, const std::function<void()>& sample,
                   Log* log) {
   control::Deadline watch = control::Clock::now() + kWatchInterval;
-  while (!Signalled(stop)) {
+  while (!WasAskedToEnd(stop)) {
     HL_RETURN_IF_ERROR(server.Serve(watch, stop.get()));
     if (control::Clock::now() < watch) continue;
     if (RanOutOfMemory([&] { service.Watch(); }))
@@ -162,9 +144,9 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   Log* const log = shared_log.get();
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
-  HL_ASSIGN_OR_RETURN(const UniqueFd stop, SignalDescriptor());
+  HL_ASSIGN_OR_RETURN(const UniqueFd stop, EndSignalDescriptor());
   bool ended = false;  // asked to end, which `stop` says once
-  const auto stopped = [&] { return ended = ended || Signalled(stop); };
+  const auto stopped = [&] { return ended = ended || WasAskedToEnd(stop); };
   // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
   HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));
