@@ -108,7 +108,8 @@ class LinkServer final : public LinkPort {
   struct Connection;
 
   // A neighbour that is configured, and the link to it. There is one for each address, and another
-  // one, up to a few, for hosts that the file of peers has gained there since.
+  // one, up to a few, for hosts there that have other keys, or that the file of peers has gained
+  // since.
   struct Neighbour {
     // Of the link. It changes when one that is gone is used for another address: what is under way
     // for the former one goes nowhere then.
@@ -128,6 +129,12 @@ class LinkServer final : public LinkPort {
     std::chrono::milliseconds backoff{0};
     bool was_up = false;
     std::string last_error;  // logged once
+  };
+  // A neighbour that is to be.
+  struct NewLink {
+    LinkAddress address;
+    std::vector<std::string> hosts;
+    std::set<identity::PublicKey> keys;  // each is that of all hosts
   };
   struct Counters {
     std::atomic<uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0},
@@ -192,6 +199,8 @@ class LinkServer final : public LinkPort {
   void SetHosts(Neighbour& neighbour, std::vector<std::string> hosts) HL_REQUIRES(sockets_);
   void LookAtTrusted() HL_REQUIRES(sockets_);
   void TakeTrusted() HL_REQUIRES(sockets_);
+  std::vector<NewLink> LinksTo(std::span<const LinkPeer> peers) const HL_REQUIRES(sockets_);
+  std::vector<identity::TrustedPeer> LinesForLinks() const HL_REQUIRES(sockets_);
   std::set<uint64_t> NamesForLinks() const HL_REQUIRES(sockets_);
   void EndQueuePairsOf(const std::set<uint64_t>& hosts) HL_REQUIRES(sockets_);
   void PartUntrusted(Neighbour& neighbour, const std::string& host) HL_REQUIRES(sockets_);

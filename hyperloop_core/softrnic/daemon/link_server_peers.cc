@@ -79,24 +79,59 @@ Result<std::vector<LinkPeer>> LinkServer::ReadOthers() const {
   return peers;
 }
 
-// Hosts at one address share a link.
+// The links to make to `peers`. A link is up only while its other end proves to be all of its
+// hosts. So hosts at one address share one if they have a key in common, and each that has none yet
+// has one of its own. If there are many, the last one at an address takes the rest.
+std::vector<LinkServer::NewLink> LinkServer::LinksTo(std::span<const LinkPeer> peers) const {
+  std::map<std::string, std::set<identity::PublicKey>> keys;  // by name
+  for (const identity::TrustedPeer& line : LinesForLinks()) keys[line.name].insert(line.key);
+  std::vector<NewLink> links;
+  std::map<std::string, std::vector<size_t>> at;  // by address; indexes
+  const auto add = [&](const LinkPeer& peer, const std::set<identity::PublicKey>& its) {
+    std::vector<size_t>& there = at[peer.address.ToString()];
+    for (const size_t i : there) {
+      std::set<identity::PublicKey> common;
+      std::ranges::set_intersection(links[i].keys, its, std::inserter(common, common.end()));
+      if (common.empty()) continue;
+      links[i].keys.swap(common);
+      links[i].hosts.push_back(peer.host);
+      return;
+    }
+    if (there.size() == kMaxLinksToAddress) {
+      links[there.back()].hosts.push_back(peer.host);
+      return;
+    }
+    there.push_back(links.size());
+    links.push_back({peer.address, {peer.host}, its});
+  };
+  // Those that nobody can prove to be come last, and so take no link from the others.
+  std::vector<LinkPeer> unknown;
+  for (const LinkPeer& each : peers) {
+    if (options_.keys == nullptr) {
+      add(each, {identity::PublicKey{}});  // nothing is proved
+    } else if (const auto its = keys.find(each.host); its != keys.end()) {
+      add(each, its->second);
+    } else {
+      unknown.push_back(each);
+    }
+  }
+  for (const LinkPeer& each : unknown) add(each, {});
+  return links;
+}
+
 Status LinkServer::AddNeighbours(Engine* engine) {
   const MutexLock sockets(sockets_);
   HL_ASSIGN_OR_RETURN(const std::vector<LinkPeer> peers, ReadOthers());
-  std::map<std::string, std::vector<std::string>> hosts;  // by address
-  for (const LinkPeer& each : peers) hosts[each.address.ToString()].push_back(each.host);
-  if (hosts.size() > kMaxNeighbours) return TooManyPeers();
-  std::map<std::string, LinkId> links;
-  for (const LinkPeer& each : peers) {
-    const std::string at = each.address.ToString();
-    if (!links.contains(at)) {
-      Neighbour& neighbour = AddNeighbour(each.address);
-      links[at] = neighbour.id;
-      SetHosts(neighbour, hosts[at]);
-      KnowSource(each.address.Source());
+  const std::vector<NewLink> links = LinksTo(peers);
+  if (links.size() > kMaxNeighbours) return TooManyPeers();
+  for (const NewLink& each : links) {
+    Neighbour& neighbour = AddNeighbour(each.address);
+    SetHosts(neighbour, each.hosts);
+    KnowSource(each.address.Source());
+    for (const std::string& host : each.hosts) {
+      const Status added = engine->AddRoute(host, neighbour.id);
+      if (!added.ok()) return InvalidArgument(added.message());  // the list of peers is wrong
     }
-    const Status added = engine->AddRoute(each.host, links[at]);
-    if (!added.ok()) return InvalidArgument(added.message());  // the list of peers is wrong
   }
   return {};
 }
@@ -105,7 +140,7 @@ Status LinkServer::TooManyPeers() {
   return InvalidArgument("a daemon has " + std::to_string(kMaxNeighbours) +
                          " links at most: one for each address, and up to " +
                          std::to_string(kMaxLinksToAddress) +
-                         " where hosts came one by one; after a restart these share one");
+                         " where hosts came one by one or have different keys");
 }
 
 // Reads the files again that have changed. Returns when to look again.
@@ -175,18 +210,20 @@ Status LinkServer::TakePeers() {
   const auto read = ReadOthers();
   if (!options_.peers_file.empty() && !peers_watch_.Same()) return {};
   HL_RETURN_IF_ERROR(read.status());
+  RefreshKeys();
   const std::vector<LinkPeer>& peers = *read;
   std::map<std::string, std::string> linked;  // hosts, and their present addresses
   for (const auto& neighbour : Neighbours())
     for (const std::string& host : neighbour->hosts) linked[host] = neighbour->address.ToString();
   std::map<std::string, LinkAddress> wanted;
-  std::map<std::string, std::vector<std::string>> added;  // hosts, by address
+  std::vector<LinkPeer> added;
   for (const LinkPeer& each : peers) {
     const std::string at = each.address.ToString();
     wanted.emplace(each.host, each.address);
     if (const auto found = linked.find(each.host); found == linked.end() || found->second != at)
-      added[at].push_back(each.host);
+      added.push_back(each);
   }
+  std::vector<NewLink> links = LinksTo(added);
   const auto stays = [&](const Neighbour& neighbour) {
     return std::ranges::any_of(neighbour.hosts, [&](const std::string& host) {
       const auto found = wanted.find(host);
@@ -195,21 +232,21 @@ Status LinkServer::TakePeers() {
   };
   const auto staying =
       std::ranges::count_if(Neighbours(), [&](const auto& n) { return stays(*n); });
-  if (static_cast<size_t>(staying) + added.size() > kMaxNeighbours) return TooManyPeers();
+  if (static_cast<size_t>(staying) + links.size() > kMaxNeighbours) return TooManyPeers();
   for (const auto& neighbour : Neighbours()) DropHosts(*neighbour, wanted);
   const std::string news = "new in " + options_.PeersFiles();
   // Hosts that come back have the link that they had.
-  std::map<std::string, Neighbour*> unused;
+  std::multimap<std::string, Neighbour*> unused;
   for (const auto& neighbour : Neighbours())
     if (neighbour->gone) unused.emplace(neighbour->address.ToString(), neighbour.get());
-  std::erase_if(added, [&](const auto& each) HL_REQUIRES(sockets_) {
-    const auto found = unused.find(each.first);
+  std::erase_if(links, [&](const NewLink& each) HL_REQUIRES(sockets_) {
+    const auto found = unused.find(each.address.ToString());
     if (found == unused.end()) return false;
-    AddHosts(*found->second, each.second, news);
+    AddHosts(*found->second, each.hosts, news);
+    unused.erase(found);
     return true;
   });
-  for (const auto& [at, hosts] : added)
-    AddHosts(NeighbourForMore(wanted.at(hosts.front())), hosts, news);
+  for (const NewLink& each : links) AddHosts(NeighbourForMore(each.address), each.hosts, news);
   ForgetSources();
   return {};
 }
@@ -335,15 +372,22 @@ void LinkServer::TakeTrusted() {
   ForgetSources();
 }
 
-// The GidPrefix of each name under which some key may make links.
-std::set<uint64_t> LinkServer::NamesForLinks() const {
+// The lines of `trusted` whose keys may make links, this host's own one included.
+std::vector<identity::TrustedPeer> LinkServer::LinesForLinks() const {
   if (options_.keys == nullptr) return {};
   std::vector<identity::TrustedPeer> lines = options_.keys->trusted();
   if (const auto self = options_.keys->Find(options_.keys->public_key()))
     lines.insert(lines.end(), self->lines().begin(), self->lines().end());
+  std::erase_if(lines, [](const identity::TrustedPeer& line) {
+    return (line.roles & identity::kRoleLink) == 0;
+  });
+  return lines;
+}
+
+// The GidPrefix of each name under which some key may make links.
+std::set<uint64_t> LinkServer::NamesForLinks() const {
   std::set<uint64_t> names;
-  for (const identity::TrustedPeer& line : lines)
-    if ((line.roles & identity::kRoleLink) != 0) names.insert(GidPrefix(line.name));
+  for (const identity::TrustedPeer& line : LinesForLinks()) names.insert(GidPrefix(line.name));
   return names;
 }
 

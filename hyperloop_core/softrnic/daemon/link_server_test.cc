@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <list>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -250,10 +251,11 @@ class KeyedLinkServerTest : public LinkServerTest {
     b_ = MakeHost("b");
     LetTrust("a", *b_, "b");
     LetTrust("b", *options_.keys, "a");
-    WritePeers("b=127.0.0.1:1\n");  // where nobody listens
+    WritePeers(FirstPeers());
     options_.peers_file = Dir("peers");
     LinkServerTest::SetUp();
   }
+  virtual std::string FirstPeers() { return "b=127.0.0.1:1\n"; }  // where nobody listens
   void TearDown() override {
     LinkServerTest::TearDown();
     std::filesystem::remove_all(root_);
@@ -743,6 +745,42 @@ TEST_F(KeyedLinkServerTest, AHostThatIsNotTrustedAnyMoreCutsNoOtherHostThere) {
   EXPECT_TRUE(LinksBecome({"b (" + at + ")", "c (" + at + ")"}));
   EXPECT_TRUE(dialed.Lives());
   EXPECT_EQ(server_->totals().up, 1u);
+}
+
+// A server that starts with three hosts at one address: b, its second name d, and c, whom nobody
+// knows yet.
+class OneAddressLinkServerTest : public KeyedLinkServerTest {
+ protected:
+  std::string FirstPeers() override {
+    listener_ = Listen(&at_);
+    LetTrust("a", *b_, "d");
+    EXPECT_OK(options_.keys->Refresh());
+    return "c=" + at_ + "\nb=" + at_ + "\nd=" + at_ + "\n";
+  }
+  std::string Name(const std::string& hosts) const { return hosts + " (" + at_ + ")"; }
+
+  std::string at_;
+  UniqueFd listener_;
+};
+
+TEST_F(OneAddressLinkServerTest, AHostThatNobodyKnowsYetKeepsNoOtherHostThereDown) {
+  RawNeighbour of_b = NextOf(listener_);
+  ASSERT_OK(of_b.Introduce());
+  ASSERT_TRUE(LinksBecome({Name("b,d"), Name("c")}));
+  EXPECT_FALSE(NextOf(listener_).Introduce().ok());
+  ASSERT_TRUE(CounterReaches("links_up", 1));
+  LetTrust("a", *b_, "c");
+  std::unique_ptr<RawNeighbour> of_c;
+  EXPECT_TRUE(test::Eventually([&] {
+    of_c.reset(new RawNeighbour(NextOf(listener_)));
+    return of_b.Lives() && of_c->Introduce().ok();
+  }));
+  ASSERT_TRUE(CounterReaches("links_up", 2));
+  // Nor do those that come later, several at once.
+  const std::string there = "127.0.0.2:1";
+  LetTrust("a", *b_, "e");
+  WritePeers("c=" + at_ + "\nb=" + at_ + "\nd=" + at_ + "\nf=" + there + "\ne=" + there + "\n");
+  EXPECT_TRUE(LinksBecome({Name("b,d"), Name("c"), "e (" + there + ")", "f (" + there + ")"}));
 }
 
 // As on a disk that was full while somebody wrote it.
