@@ -39,6 +39,7 @@ class AskedReplica {
   }
 
   Status reach;                  // of each call
+  Status list;                   // of each question for what it holds
   size_t gives_left = SIZE_MAX;  // how many pieces it gives before the connection breaks
   size_t piece = 4;              // bytes of each at most
   std::function<void()> each_get = [] {};
@@ -51,6 +52,7 @@ class AskedReplica {
     explicit Target(AskedReplica& replica) : replica_(replica) {}
     Result<std::vector<StoredFile>> List() override {
       HL_RETURN_IF_ERROR(replica_.reach);
+      HL_RETURN_IF_ERROR(replica_.list);
       std::vector<StoredFile> files;
       for (const auto& [file, content] : replica_.held_) files.push_back({file, file.size, true});
       return files;
@@ -257,6 +259,18 @@ TEST_F(HeldFilesTest, AReplicaThatDoesNotAnswerIsNotAskedForEachFile) {
   }
   EXPECT_EQ(first_.dials, 1);
   EXPECT_EQ(second_.dials, 1);
+}
+
+// As one with names that cannot be. What it holds is not known, so nothing counts as lost.
+TEST_F(HeldFilesTest, AListThatMakesNoSenseHoldsUpNobody) {
+  for (const Status& error : {InvalidArgument("a file name with a slash"), Corruption("no list")}) {
+    first_.list = error;
+    const WholeFile table = second_.Hold("000007.sst", "the bytes");
+    HeldFiles held(Connects());
+    EXPECT_EQ(*Fetched(held, table), "the bytes");
+    EXPECT_THAT(Fetched(held, FileOf("000008.sst", "another")),
+                StatusIs(Code::kUnavailable, HasSubstr(error.message())));
+  }
 }
 
 TEST_F(HeldFilesTest, WhatNobodyHoldsIsNotFoundOnceAllHaveAnswered) {
