@@ -1,6 +1,7 @@
 // hyperloop-directory: gives a database directory to its group, or a group's database to a
-// directory, or compares the two, or reads a database through. hyperloopctl adopt, promote,
-// switchover, doctor --db and verify --deep are the commands for users.
+// directory, or keeps a directory ready for that, or compares the two, or reads a database through.
+// hyperloopctl adopt, promote, standby, switchover, doctor --db and verify --deep are the commands
+// for users.
 #include <rocksdb/env.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include "local_file_system.h"
 #include "local_files.h"
 #include "paths.h"
+#include "standby.h"
 #include "status.h"
 #include "switchover.h"
 
@@ -191,6 +193,31 @@ void PrintGap(const Released& released) {
       released.former.c_str());
 }
 
+// Calls `use` while no other process can open the directory.
+template <class Use>
+auto WithLock(FileSystem& fs, const std::string& directory, const Use& use) -> decltype(use()) {
+  const std::string lock_path = directory + "/" + std::string(kLockFileName);
+  rocksdb::FileLock* lock = nullptr;
+  if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
+    return Busy(directory + " is open in another process: " + locked.ToString());
+  auto result = use();
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
+  return result;
+}
+
+Status Standby(const std::string& directory, const DirectoryCall::Standby& standby,
+               StoreOptions options) {
+  if (options.takeover)
+    return InvalidArgument("--uri: a standby takes nothing; leave takeover=true out");
+  BindAnew(&options);
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(CheckPlaces(directory, standby.replica_files));
+  const std::shared_ptr<FileSystem> local = LocalFileSystem();
+  return WithLock(*local, directory, [&] {
+    return KeepReady(*local, {directory, options, standby.replica_files});
+  });
+}
+
 Status Switchover(const std::string& directory, const DirectoryCall::Switchover& switchover,
                   StoreOptions options) {
   if (options.takeover)
@@ -201,18 +228,11 @@ Status Switchover(const std::string& directory, const DirectoryCall::Switchover&
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
   HL_RETURN_IF_ERROR(CheckPlaces(directory, switchover.replica_files));
   const std::shared_ptr<FileSystem> local = LocalFileSystem();
-  FileSystem& fs = *local;
-  const std::string lock_path = directory + "/" + std::string(kLockFileName);
-  rocksdb::FileLock* lock = nullptr;
-  if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
-    return Busy(directory + " is open in another process: " + locked.ToString());
-  Result<Released> released =
-      AwaitRelease(fs, {directory, options, switchover.replica_files, switchover.wait});
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
-  if (!released.ok()) return released.status();
-  HL_RETURN_IF_ERROR(PromoteWith(directory, options, std::move(released->near)));
-  std::error_code error;
-  std::filesystem::remove_all(BroughtFiles(directory), error);
+  const Result<Released> released = WithLock(*local, directory, [&] {
+    return AwaitRelease(*local, {directory, options, switchover.replica_files, switchover.wait});
+  });
+  HL_RETURN_IF_ERROR(released.status());
+  HL_RETURN_IF_ERROR(PromoteWith(directory, options, {}));
   PrintGap(*released);
   return Status::Ok();
 }
@@ -272,6 +292,10 @@ class Carrier {
     const Status status = Promote(call_.directory, promote, &options);
     return Bound(status, options);
   }
+  Result<bool> operator()(const DirectoryCall::Standby& standby) const {
+    HL_RETURN_IF_ERROR(Standby(call_.directory, standby, *call_.group));
+    return true;
+  }
   Result<bool> operator()(const DirectoryCall::Switchover& switchover) const {
     return Bound(Switchover(call_.directory, switchover, *call_.group), *call_.group);
   }
@@ -294,9 +318,9 @@ class Carrier {
 };
 
 constexpr char kUsage[] =
-    "usage: hyperloop-directory adopt|promote|switchover|doctor|verify-deep --db=DIR [--uri=URI]\n"
-    "         [--replica-files=DIR] [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
-    "(see hyperloopctl adopt, promote, switchover, doctor and verify, each with --help)\n";
+    "usage: hyperloop-directory adopt|promote|standby|switchover|doctor|verify-deep --db=DIR\n"
+    "         [--uri=URI] [--replica-files=DIR] [--lost=refuse|ask|give-up] [--wait=SECONDS]\n"
+    "(see hyperloopctl adopt, promote, standby, switchover, doctor and verify, each with --help)\n";
 
 int Main(const std::vector<std::string>& arguments) {
   const std::string first = arguments.size() == 1 ? arguments[0] : "";

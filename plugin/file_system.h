@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "bound_directory.h"
+#include "checked_files.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
@@ -55,9 +56,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   struct NearFiles {
     // Directories of files on this machine, in the form of a replica's.
     std::vector<std::string> places;
-    // What this process has read a moment ago and found sound, by path, in those places or in the
-    // directory itself. It is not read again.
-    std::map<std::string, WholeFile> checked;
+    // What is known to be sound, in those places or in the directory itself.
+    CheckedFiles checked;
   };
   // From now on LockFile refuses a group that holds no database. Tables and blob files that the
   // bound directory lacks are linked from `near` instead of being sent, if they are held soundly
@@ -223,10 +223,12 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   static Status WarnIfOpaque(BoundDirectory& bound);
   // Says which logs and MANIFESTs get no more bytes, so that they may leave the region.
   Status NoteFinishedFiles(BoundDirectory& bound);
-  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
-                       bool* exists) const;
-  // Whether the file was read a moment ago, or else is sound when it is read now.
-  Result<bool> IsSound(const std::string& path, const FileInfo& info) const;
+  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew, bool* exists);
+  Result<bool> IsSound(const std::string& path, const FileInfo& info);
+  // What a standby or a switchover has brought counts as near from now on, if there is any.
+  void UseBrought(const std::string& directory);
+  // It is linked into the directory, or not needed any more.
+  void RemoveBrought(const std::string& directory);
   // The near file that can be linked into the directory, or why there is none.
   Result<std::string> FindNear(const std::string& group, const FileInfo& info,
                                const std::string& directory) const;

@@ -1,5 +1,6 @@
 // LockFile takes the group and UnlockFile releases it.
 #include <algorithm>
+#include <filesystem>
 
 #include "adoption.h"
 #include "file_system.h"
@@ -248,6 +249,7 @@ Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const Pairi
 
 Status HyperloopFileSystem::Bind(const std::string& directory) {
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
+  if (options_.restore) UseBrought(directory);
   HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store_(options_, log_));
   TakeResult taken;
@@ -274,6 +276,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     bound->Close().IgnoreError();
     return set;
   }
+  RemoveBrought(directory);
   spoken_of::Opening(*bound);
   MutexLock lock(mutex_);
   bound_ = std::move(bound);
@@ -373,7 +376,7 @@ Status HyperloopFileSystem::NoteFinishedFiles(BoundDirectory& bound) {
 // Whether the directory has the file as the group lists it. In a directory that is bound anew a
 // file of the same size may be of another history, which only its bytes show.
 Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info, bool anew,
-                                          bool* exists) const {
+                                          bool* exists) {
   const Result<uint64_t> size = SizeOf(*target(), path);
   *exists = size.status().code() != Code::kNotFound;
   if (!*exists) return false;
@@ -385,12 +388,27 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   return sound.ok() && *sound;  // one that cannot be read is brought anew
 }
 
-Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) const {
-  const WholeFile file{info.name, info.size, info.checksum};
-  const auto checked = near_.checked.find(path);
-  if (checked != near_.checked.end() && checked->second == file) return true;
-  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), path, info.name));
-  return found == file;
+Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) {
+  return near_.checked.IsSound(*target(), path, {info.name, info.size, info.checksum});
+}
+
+void HyperloopFileSystem::UseBrought(const std::string& directory) {
+  const std::string brought = BroughtFiles(directory);
+  std::error_code error;
+  if (!std::filesystem::is_directory(brought, error)) return;
+  near_.places.push_back(brought);
+  near_.checked = CheckedFiles::In(brought);
+}
+
+void HyperloopFileSystem::RemoveBrought(const std::string& directory) {
+  const std::string brought = BroughtFiles(directory);
+  if (std::erase(near_.places, brought) == 0) return;
+  near_.checked = CheckedFiles();
+  std::error_code error;
+  std::filesystem::remove_all(brought, error);
+  if (error)
+    log_->Write(LogLevel::kWarn,
+                "cannot remove " + brought + ", which is not needed any more: " + error.message());
 }
 
 // A file that may be changed in place is not linked, because that would change the replica's file
@@ -408,7 +426,8 @@ Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, cons
   return last;
 }
 
-// The bytes are read again, because the disk may have damaged them since they arrived.
+// The bytes are read again, unless a process of this machine's present run has: the disk may have
+// damaged them since they arrived.
 bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& info,
                                    const std::string& path) {
   if (near_.places.empty() || !StaysAsListed(info.name)) return false;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <memory>
 #include <string_view>
 
-#include "hyperloop/replication/crc32c.h"
+#include "crc_line.h"
 #include "local_files.h"
 #include "paths.h"
 #include "status.h"
@@ -22,7 +21,6 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 constexpr size_t kMaxPairingFile = 8192;
-constexpr size_t kChecksumBytes = 16;  // of the last line
 constexpr char kUnfinished[] = "unfinished\n";
 constexpr char kForPeople[] =
     "# This directory holds a RocksDB database that HyperLoop replicates to other machines.\n"
@@ -35,22 +33,16 @@ constexpr char kForPeople[] =
     "that\n"
     "# is no longer in its group.\n";
 
-std::string WithChecksum(std::string text) {
-  char crc[32];
-  std::snprintf(crc, sizeof crc, "crc32c %08x\n", ~Crc32c(~0u, text.data(), text.size()));
-  return text + crc;
-}
-
 // A release that knows no version 4 opens the directories of all groups but those that have
 // branched.
 std::string TextOf(const Pairing& pairing, const std::string& branch, const PairingPlace& place,
                    bool finished) {
   const std::string version = branch.empty() ? "3" : "4";
-  return WithChecksum(
-      "hyperloop pairing " + version + "\n" + kForPeople + "group " + pairing.group + "\n" +
-      (branch.empty() ? std::string() : "branch " + branch + "\n") + "database " +
-      pairing.database + "\ndirectory " + place.path + "\ndevice " + std::to_string(place.device) +
-      "\ninode " + std::to_string(place.inode) + "\n" + (finished ? "" : kUnfinished));
+  return WithCrcLine("hyperloop pairing " + version + "\n" + kForPeople + "group " + pairing.group +
+                     "\n" + (branch.empty() ? std::string() : "branch " + branch + "\n") +
+                     "database " + pairing.database + "\ndirectory " + place.path + "\ndevice " +
+                     std::to_string(place.device) + "\ninode " + std::to_string(place.inode) +
+                     "\n" + (finished ? "" : kUnfinished));
 }
 
 // Takes the line "key value\n" off the front of `rest`, and sets `value`. False: `rest` does not
@@ -73,9 +65,7 @@ bool TakeNumber(std::string_view key, std::string_view* rest, uint64_t* value) {
 
 // Version 1 has no place, from version 3 on there are lines for people, and version 4 has a branch.
 bool Parse(std::string_view text, PairingFile* file) {
-  if (text.size() < kChecksumBytes) return false;
-  std::string_view rest = text.substr(0, text.size() - kChecksumBytes);
-  if (WithChecksum(std::string(rest)) != text) return false;
+  std::string_view rest = AboveCrcLine(text);
   std::string version, comment;
   if (!TakeLine("hyperloop pairing ", &rest, &version)) return false;
   if (version.size() != 1 || version < "1" || version > "4") return false;

@@ -96,6 +96,10 @@ FileClass Classify(std::string_view name) {
   return FileClass::kListed;
 }
 
+std::string BroughtFiles(const std::string& directory) {
+  return directory + "/" + std::string(kSwitchoverName);
+}
+
 bool IsInfoLogOf(const std::string& path, const std::string& directory) {
   const std::string name = BaseOf(path);
   if (name == "LOG") return RealPath(ParentOf(path)) == RealPath(directory);

@@ -44,8 +44,10 @@ inline constexpr std::string_view kNewSuffix = ".hyperloop-new";
 inline constexpr std::string_view kArchivePrefix = "archive/";
 // The directory below the bound one for content that an opening replaced.
 inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";
-// The directory below the one that a switchover is to bind, for files that it brings beforehand.
+// The directory below one that is to be bound, for files that a switchover or a standby brings
+// beforehand.
 inline constexpr std::string_view kSwitchoverName = "hyperloop-switchover";
+std::string BroughtFiles(const std::string& directory);
 
 // NNNNNN.sst or NNNNNN.blob.
 bool IsTableOrBlob(std::string_view name);

@@ -1,5 +1,5 @@
 // The first part of a switchover, while the former primary serves: waits until that primary has
-// closed its database, and brings meanwhile what the new directory lacks.
+// closed its database, and brings meanwhile what the new directory lacks (bringer.h).
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "file_system.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 
@@ -17,15 +16,14 @@ namespace hyperloop::plugin {
 struct SwitchoverRequest {
   std::string directory;  // exists; its LOCK is held
   StoreOptions store;
-  std::string replica_files;  // as HyperloopFileSystem::NearFiles::places; empty: there are none
+  std::string replica_files;  // as Bringer's
   std::chrono::seconds wait;  // how long the former primary may take to close its database
 };
 
 // The group as its former primary left it.
 struct Released {
   using Clock = std::chrono::steady_clock;
-  std::string former;                   // that primary's process, host and directory
-  HyperloopFileSystem::NearFiles near;  // the files of the group that are on this machine now
+  std::string former;  // that primary's process, host and directory
   // When the former primary was last seen to hold the group; nothing: it never was.
   std::optional<Clock::time_point> held;
   Clock::time_point released;  // when it was first seen to have released it
@@ -35,8 +33,5 @@ struct Released {
 // kBusy: the former primary has not released the group in time; the message names it, and says
 // whether it lives. kInvalidArgument: the directory holds another database. Else as Prefetch.
 Result<Released> AwaitRelease(rocksdb::FileSystem& fs, const SwitchoverRequest& request);
-
-// Where AwaitRelease puts what it brings. To be removed once the directory is bound.
-std::string BroughtFiles(const std::string& directory);
 
 }  // namespace hyperloop::plugin

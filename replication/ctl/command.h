@@ -37,6 +37,7 @@ void AddSnapshot(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
 void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);
+void AddStandby(CLI::App& app, Action* chosen);
 void AddSwitchover(CLI::App& app, Action* chosen);
 void AddAdd(CLI::App& app, Action* chosen);
 void AddRemoveReplica(CLI::App& app, Action* chosen);

@@ -1,4 +1,4 @@
-// hyperloopctl adopt, promote and switchover: they become hyperloop-directory.
+// hyperloopctl adopt, promote, standby and switchover: they become hyperloop-directory.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
@@ -22,6 +22,9 @@ struct DirectoryOptions {
     using Lost = DirectoryCall::Promote::Lost;
     const Lost lost = !force ? Lost::kRefuse : yes ? Lost::kGiveUp : Lost::kAsk;
     return BecomeDirectoryProgram(DirectoryCall::Promote{replica_files, lost}, db, where);
+  }
+  Status Standby() const {
+    return BecomeDirectoryProgram(DirectoryCall::Standby{replica_files}, db, where);
   }
   Status Switchover() const {
     const DirectoryCall::Switchover what{replica_files, std::chrono::seconds(wait)};
@@ -72,6 +75,16 @@ void AddPromote(CLI::App& app, Action* chosen) {
       "lost for good; says what may be lost, and asks. What the others hold is never used again");
   promote->add_flag("--yes", options->yes, "do not ask")->needs(force);
   promote->callback([=] { *chosen = [=] { return Fail(options->Promote()); }; });
+}
+
+void AddStandby(CLI::App& app, Action* chosen) {
+  CLI::App* standby = app.add_subcommand(
+      "standby",
+      "keep a directory on this machine ready while another one is the group's: make the pool, and "
+      "bring tables, blob files and logs as the primary writes them, until SIGTERM. A promote, a "
+      "switchover, or an opening with restore=true, then only links them. Takes nothing");
+  const auto options = AddTarget(standby);
+  standby->callback([=] { *chosen = [=] { return Fail(options->Standby()); }; });
 }
 
 void AddSwitchover(CLI::App& app, Action* chosen) {

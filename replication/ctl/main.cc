@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   AddExec(app, &chosen);
   AddAdopt(app, &chosen);
   AddPromote(app, &chosen);
+  AddStandby(app, &chosen);
   AddSwitchover(app, &chosen);
   AddAdd(app, &chosen);
   AddRemoveReplica(app, &chosen);

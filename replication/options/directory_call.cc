@@ -72,12 +72,14 @@ Result<DirectoryCall::What> ParseWhat(const std::string& verb, Named* named) {
     HL_ASSIGN_OR_RETURN(const auto lost, ParseLost(named->Take(kLost)));
     return DirectoryCall::What(DirectoryCall::Promote{named->Take(kReplicaFiles), lost});
   }
+  if (verb == "standby")
+    return DirectoryCall::What(DirectoryCall::Standby{named->Take(kReplicaFiles)});
   if (verb == "switchover") {
     HL_ASSIGN_OR_RETURN(const std::chrono::seconds wait, ParseWait(named->Take(kWait)));
     return DirectoryCall::What(DirectoryCall::Switchover{named->Take(kReplicaFiles), wait});
   }
   return InvalidArgument(
-      Text("unknown verb ", verb, "; adopt, promote, switchover, doctor, verify-deep"));
+      Text("unknown verb ", verb, "; adopt, promote, standby, switchover, doctor, verify-deep"));
 }
 
 void Add(std::string_view name, std::string_view value, std::vector<std::string>* arguments) {
@@ -88,6 +90,9 @@ void AddWhat(const DirectoryCall::Promote& promote, std::vector<std::string>* ar
   Add(kReplicaFiles, promote.replica_files, arguments);
   for (const auto& [lost, word] : kLostWords)
     if (lost == promote.lost) Add(kLost, word, arguments);
+}
+void AddWhat(const DirectoryCall::Standby& standby, std::vector<std::string>* arguments) {
+  Add(kReplicaFiles, standby.replica_files, arguments);
 }
 void AddWhat(const DirectoryCall::Switchover& switchover, std::vector<std::string>* arguments) {
   Add(kReplicaFiles, switchover.replica_files, arguments);
@@ -100,8 +105,8 @@ void AddWhat(const DirectoryCall::Deep&, std::vector<std::string>*) {}
 }  // namespace
 
 const char* DirectoryCall::verb() const {
-  static constexpr const char* kVerbs[] = {"adopt", "promote", "switchover", "doctor",
-                                           "verify-deep"};
+  static constexpr const char* kVerbs[] = {"adopt",      "promote", "standby",
+                                           "switchover", "doctor",  "verify-deep"};
   static_assert(std::size(kVerbs) == std::variant_size_v<What>);
   return kVerbs[what.index()];
 }

@@ -39,6 +39,9 @@ TEST(DirectoryCall, ArrivesAsItWasSent) {
     EXPECT_EQ(std::get<DirectoryCall::Promote>(again.what).replica_files, "/r0.files");
     EXPECT_EQ(std::get<DirectoryCall::Promote>(again.what).lost, lost);
   }
+  call.what = DirectoryCall::Standby{"/r1.files"};
+  EXPECT_STREQ(Again(call).verb(), "standby");
+  EXPECT_EQ(std::get<DirectoryCall::Standby>(Again(call).what).replica_files, "/r1.files");
   call.what = DirectoryCall::Switchover{"", std::chrono::seconds(604800)};
   const DirectoryCall again = Again(call);
   EXPECT_EQ(std::get<DirectoryCall::Switchover>(again.what).replica_files, "");

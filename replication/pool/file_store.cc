@@ -37,6 +37,12 @@ std::string Hex(uint64_t value, size_t digits) {
 // What stands for its '/' in a directory entry.
 constexpr char kSlash = '\\';
 
+Status LinkError(int error, const std::string& from, const std::string& to) {
+  const Status status = FromErrno(error, "link " + from + " as " + to);
+  const bool refused = error == EXDEV || error == EPERM || error == EMLINK || error == EOPNOTSUPP;
+  return refused ? NotSupported(std::string(status.message())) : status;
+}
+
 std::string FinishedName(const WholeFile& file) {
   std::string name = file.name;
   std::replace(name.begin(), name.end(), '/', kSlash);
@@ -394,10 +400,16 @@ Status FileStore::Link(const WholeFile& file, const std::string& path) const {
   const std::string entry = FinishedName(file);
   if (!finished) return NotFound(PathOf(entry) + " is not there");
   if (::linkat(fd_.get(), entry.c_str(), AT_FDCWD, path.c_str(), 0) == 0) return {};
-  const int error = errno;
-  const Status status = FromErrno(error, "link " + PathOf(entry) + " as " + path);
-  const bool refused = error == EXDEV || error == EPERM || error == EMLINK || error == EOPNOTSUPP;
-  return refused ? NotSupported(std::string(status.message())) : status;
+  return LinkError(errno, PathOf(entry), path);
+}
+
+Status FileStore::LinkFrom(const std::string& path, const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  const std::string entry = FinishedName(file);
+  if (::linkat(AT_FDCWD, path.c_str(), fd_.get(), entry.c_str(), 0) != 0 && errno != EEXIST)
+    return LinkError(errno, path, PathOf(entry));
+  names_durable_ = false;
+  return SyncNames();
 }
 
 bool FileStore::IsLink(const WholeFile& file, const struct stat& st) const {

@@ -92,6 +92,10 @@ class FileStore {
   // finished file. kNotSupported: the file system, or its rules about other users' files, does not
   // allow that; then it has to be copied.
   Status Link(const WholeFile& file, const std::string& path) const;
+  // Gives the file `path`, whose bytes the caller has compared with the checksum, the name of a
+  // finished file here, which is durable when the call returns. Its bytes are durable already. If
+  // there is such a file, nothing changes. Errors as Link, and kInvalidArgument as Write.
+  Status LinkFrom(const std::string& path, const WholeFile& file);
   // Whether what `st` describes is a finished file of the store, under another name.
   bool IsLink(const WholeFile& file, const struct stat& st) const;
   // Makes the next Read of a finished file read the disk, whatever the page cache holds.

@@ -72,6 +72,11 @@ class ReplicaPrefetch final : public Prefetch {
     });
   }
 
+  Status Link(const WholeFile& file, const std::string& path) override {
+    if (store_ == nullptr) HL_RETURN_IF_ERROR(OpenStore());
+    return store_->LinkFrom(path, file);
+  }
+
   Status DropAllBut(const std::vector<WholeFile>& files) override {
     if (store_ == nullptr) {
       Result<std::unique_ptr<FileStore>> store = FileStore::OpenToRead(StoreDirectory());

@@ -11,14 +11,6 @@ using testing::StartsWith;
 
 class SwitchoverTest : public ElsewhereTest {
  protected:
-  // A database that serves in this process, with one table and records behind it.
-  void Serve() {
-    former_ = std::make_unique<TestDatabase>(cluster_.Options(), Directory());
-    ASSERT_OK(former_->Open());
-    ASSERT_OK(former_->Fill(kKeys / 2));
-    ASSERT_OK(former_->db()->Flush({}));
-    ASSERT_OK(former_->Fill(kKeys));
-  }
   std::string Arguments(const std::string& wait) const {
     return "switchover --db " + NewDirectory() + " --uri '" + FormatStoreUri(Elsewhere()) +
            "' --wait " + wait;
@@ -36,33 +28,12 @@ class SwitchoverTest : public ElsewhereTest {
       text += line + "\n";
     return text;
   }
-  static std::vector<std::string> TablesIn(const std::string& directory) {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(directory))
-      if (entry.path().extension() == ".sst") names.push_back(entry.path().filename());
-    return names;
-  }
-  std::string Brought() const { return NewDirectory() + "/hyperloop-switchover"; }
-  size_t CountBrought() const {
-    size_t count = 0;
-    if (!fs::exists(Brought())) return 0;
-    for (const auto& entry : fs::recursive_directory_iterator(Brought()))
-      count += entry.is_regular_file() ? 1 : 0;
-    return count;
-  }
   // Nobody was disturbed, and nothing was taken.
   void ExpectStillServes(uint64_t epoch) {
     ASSERT_OK(former_->Put("it", "goes on"));
     EXPECT_EQ(Epoch(), epoch);
     EXPECT_FALSE(fs::exists(NewDirectory() + "/HYPERLOOP"));
   }
-  uint64_t Epoch() const {
-    const auto status = cluster_.ReplicaStatus(0);
-    EXPECT_OK(status);
-    return status.ok() ? status->sealed_epoch : 0;
-  }
-
-  std::unique_ptr<TestDatabase> former_;
 };
 
 // This process must not have used RocksDB before, because the child would have none of its threads.

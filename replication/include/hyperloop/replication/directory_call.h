@@ -25,7 +25,11 @@ struct DirectoryCall {
     std::string replica_files;  // of a replica on this machine; empty: none are used
     Lost lost = Lost::kRefuse;
   };
-  // The same, once a primary that lives has closed its database.
+  // Keeps the directory ready for that, and takes nothing.
+  struct Standby {
+    std::string replica_files;  // as Promote's
+  };
+  // As Promote, once a primary that lives has closed its database.
   struct Switchover {
     std::string replica_files;  // as Promote's
     std::chrono::seconds wait{0};
@@ -34,7 +38,7 @@ struct DirectoryCall {
   struct Doctor {};
   // Reads the database in the directory through, and knows no group.
   struct Deep {};
-  using What = std::variant<Adopt, Promote, Switchover, Doctor, Deep>;
+  using What = std::variant<Adopt, Promote, Standby, Switchover, Doctor, Deep>;
 
   What what;
   std::string directory;

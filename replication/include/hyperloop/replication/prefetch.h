@@ -44,6 +44,10 @@ class Prefetch {
   // After Files. Brings one of them from a replica, unless it was brought before. kNotFound: no
   // replica holds it, because it is not finished yet, or was removed.
   virtual Status Bring(const WholeFile& file) = 0;
+  // After Look. Instead of bringing it: gives a file of that content, which is on the same file
+  // system, another name among what was brought. The caller has compared its bytes. kNotSupported:
+  // the file system, or its rules about other users' files, does not allow that.
+  virtual Status Link(const WholeFile& file, const std::string& path) = 0;
   // After Look. Removes what was brought, now or by an earlier process, and is none of `files`.
   virtual Status DropAllBut(const std::vector<WholeFile>& files) = 0;
 };

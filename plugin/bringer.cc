@@ -1,0 +1,104 @@
+#include "bringer.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "hyperloop/core/text.h"
+#include "hyperloop/replication/replica_files.h"
+#include "local_files.h"
+#include "pairing_file.h"
+#include "paths.h"
+
+namespace hyperloop::plugin {
+
+using rocksdb::FileSystem;
+
+Bringer::Bringer(FileSystem& fs, Prefetch& prefetch, std::string directory,
+                 std::string replica_files)
+    : fs_(fs),
+      prefetch_(prefetch),
+      directory_(std::move(directory)),
+      replica_files_(std::move(replica_files)),
+      brought_(BroughtFiles(directory_)),
+      checked_(CheckedFiles::In(brought_)) {}
+
+Status Bringer::CheckDirectoryFits(const std::string& group) const {
+  PairingFile file;
+  HL_RETURN_IF_ERROR(ReadPairing(fs_, directory_, &file));
+  if (!file.pairing.group.empty() && file.pairing.group != group)
+    return InvalidArgument(Text(directory_, " belongs to group ", file.pairing.group,
+                                ", these replicas are group ", group, "; name another directory"));
+  std::vector<std::string> logs;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs_, directory_, &logs));
+  if (!file.pairing.group.empty() || logs.empty()) return Status::Ok();
+  return InvalidArgument(Text(directory_, " holds a database that is of no group: ",
+                              Enumerate(logs), "; name an empty directory"));
+}
+
+Result<Bringer::Report> Bringer::BringAll(const std::string& group) {
+  HL_ASSIGN_OR_RETURN(const std::vector<WholeFile> files, prefetch_.Files());
+  HL_RETURN_IF_ERROR(prefetch_.DropAllBut(files));
+  Report report;
+  Status last;
+  std::vector<std::string> here;
+  for (const WholeFile& file : files) {
+    if (!StaysAsListed(file.name)) continue;
+    std::string path = FindHere(group, file);
+    if (path.empty() && LinkFromReplica(group, file)) path = Beside(group, file);
+    if (path.empty()) {
+      const Status got = BringOne(group, file);
+      if (got.code() == Code::kNoSpace) return got;
+      if (!got.ok()) last = got;
+      if (!got.ok()) continue;
+      path = Beside(group, file);
+      ++report.brought;
+      report.bytes += file.size;
+    }
+    ++report.here;
+    here.push_back(std::move(path));
+  }
+  checked_.KeepOnly(here);
+  if (::mkdir(brought_.c_str(), 0700) != 0 && errno != EEXIST)
+    return FromErrno(errno, "create directory " + brought_);
+  HL_RETURN_IF_ERROR(checked_.Write(fs_, brought_));
+  HL_RETURN_IF_ERROR(last);
+  return report;
+}
+
+Status Bringer::BringOne(const std::string& group, const WholeFile& file) {
+  HL_RETURN_IF_ERROR(prefetch_.Bring(file));
+  checked_.Note(Beside(group, file), file);  // its checksum was compared when it arrived
+  return Status::Ok();
+}
+
+bool Bringer::LinkFromReplica(const std::string& group, const WholeFile& file) {
+  if (replica_files_.empty()) return false;
+  const Result<std::string> held = FindLinkableFile(replica_files_, group, file, directory_);
+  if (!held.ok()) return false;
+  const Result<bool> sound = checked_.IsSound(fs_, *held, file);
+  return sound.ok() && *sound && prefetch_.Link(file, *held).ok();
+}
+
+std::string Bringer::Beside(const std::string& group, const WholeFile& file) const {
+  const Result<std::string> path = FindLinkableFile(brought_, group, file, directory_);
+  return path.ok() ? *path : "";
+}
+
+std::string Bringer::FindHere(const std::string& group, const WholeFile& file) {
+  const auto sound = [&](const std::string& path) {
+    const Result<bool> found = checked_.IsSound(fs_, path, file);
+    return found.ok() && *found;
+  };
+  const std::string own = directory_ + "/" + file.name;
+  const Result<uint64_t> size = SizeOf(fs_, own);
+  if (size.ok() && *size == file.size && sound(own)) return own;
+  const std::string beside = Beside(group, file);
+  if (beside.empty() || sound(beside)) return beside;
+  // A damaged file that was brought earlier is brought again.
+  fs_.DeleteFile(beside, rocksdb::IOOptions(), nullptr).PermitUncheckedError();
+  return "";
+}
+
+}  // namespace hyperloop::plugin
