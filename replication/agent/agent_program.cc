@@ -10,6 +10,7 @@
 #include "agent/group_watch.h"
 #include "agent/pages.h"
 #include "agent/service_runner.h"
+#include "agent/standby_runner.h"
 #include "common/agent_mark.h"
 #include "common/end_signals.h"
 #include "hyperloop/core/ready.h"
@@ -84,6 +85,7 @@ class Agent {
         signals_(std::move(signals)),
         watch_(std::move(watch)),
         runner_(std::move(runner)),
+        standby_(runner_->StandbyCommand(options.replica_files)),
         pages_(3 * options.timing.failover_timeout),
         machine_(options.timing, watch_->size()),
         random_(std::random_device()()) {}
@@ -95,6 +97,8 @@ class Agent {
   void NoteService(Time now);
   void CarryOut(Action action, Time now);
   Status StartService();
+  // Keeps the directory ready for the service while that does not run, and another node serves.
+  void KeepStandby(Time now);
   // Asks whether the group holds a database, before this node may have to start the service.
   void FindDatabase(Time now);
   // Places of the replicas that answered and have the newest configuration.
@@ -111,6 +115,7 @@ class Agent {
   const UniqueFd signals_;
   const std::unique_ptr<GroupWatch> watch_;
   const std::unique_ptr<ServiceRunner> runner_;
+  StandbyRunner standby_;
   Pages pages_;
   std::unique_ptr<metrics::Server> server_;  // ends before the pages
   Machine machine_;
@@ -121,7 +126,8 @@ class Agent {
   // Ok: the group holds one, at database_epoch_.
   Status database_ = Unavailable("no replica has said yet whether it holds a database");
   uint64_t database_epoch_ = 0;
-  Time next_find_{};  // if none was found
+  Time next_find_{};           // if none was found
+  uint64_t served_epoch_ = 0;  // the newest under which the service here was ready; 0: none
   uint64_t looks_ = 0, looks_without_majority_ = 0, service_ends_ = 0;
   bool asked_to_end_ = false;
   std::string why_;         // the service does not run; empty: there is nothing to say
@@ -180,6 +186,7 @@ Status Agent::Run() {
     NoteService(now);
     if (LookIsOver(now)) EndLook(now);
     CarryOut(machine_.OnTime(now), now);
+    KeepStandby(now);
     Show(now);
     if (asked_to_end_ && !runner_->runs()) return {};
   }
@@ -189,6 +196,7 @@ Status Agent::Run() {
 void Agent::Wait(Time now) const {
   std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}};
   runner_->AddTo(&polled);
+  standby_.AddTo(&polled);
   Time until = next_look_;
   if (look_began_.has_value()) {
     polled.push_back({watch_->ended(), POLLIN, 0});
@@ -301,9 +309,22 @@ Status Agent::DatabaseFound() const {
 }
 
 Status Agent::StartService() {
-  HL_RETURN_IF_ERROR(runner_->Start());
+  standby_.End();
+  HL_RETURN_IF_ERROR(runner_->Start(served_epoch_ != 0 && machine_.epoch() == served_epoch_));
   if (options_.ready == Ready::kServes) machine_.OnReady();
   return {};
+}
+
+void Agent::KeepStandby(Time now) {
+  if (machine_.state() == State::kPrimary) served_epoch_ = machine_.epoch();
+  const std::optional<std::string> end = standby_.Look(now);
+  if (end.has_value())
+    Say(LogLevel::kWarn, Text("the standby, which keeps the directory ready, ended with ", *end,
+                              "; it is tried again"));
+  if (asked_to_end_) return standby_.End();
+  if (runner_->runs() || machine_.state() != State::kFollow) return;
+  if (const Status kept = standby_.Keep(now); !kept.ok())
+    Say(LogLevel::kWarn, Text("cannot start the standby: ", kept.message()));
 }
 
 void Agent::CarryOut(Action action, Time now) {
@@ -344,6 +365,7 @@ Picture Agent::PictureOf() const {
   picture.primary = machine_.state() == State::kPrimary;
   picture.lease_end = machine_.lease_end();
   picture.standby = !runner_->runs() && !asked_to_end_;
+  picture.standby_ready = standby_.ready();
   picture.seen = machine_.majority_seen();
   picture.service_pid = static_cast<uint64_t>(runner_->pid());
   picture.looks = looks_;

@@ -25,9 +25,10 @@ enum class Ready : uint8_t {
 };
 
 struct AgentOptions {
-  std::string uri;   // of the group, as a primary on this node opens it
-  std::string node;  // this node's name
-  std::string db;    // the service's database directory here
+  std::string uri;            // of the group, as a primary on this node opens it
+  std::string node;           // this node's name
+  std::string db;             // the service's database directory here
+  std::string replica_files;  // of a replica on this node, for its tables; empty: none are used
   std::vector<std::string> command;
   std::chrono::milliseconds stop_timeout{10000};
   Ready ready = Ready::kServes;

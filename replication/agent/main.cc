@@ -52,6 +52,11 @@ void AddGroupOptions(CLI::App& app, AgentOptions* options) {
                  "or set to what the group holds whenever the service takes the group")
       ->required()
       ->type_name("DIR");
+  app.add_option("--replica-files", options->replica_files,
+                 "the directory of files of a replica on this node (POOL.files): while the service "
+                 "does not run here, its tables are linked beside DIR instead of brought from "
+                 "other nodes")
+      ->type_name("DIR");
   app.add_option("command", options->command,
                  "-- PROGRAM and its arguments: the service, which opens the database in DIR")
       ->required();

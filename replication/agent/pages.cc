@@ -52,6 +52,7 @@ Json Whole(const Picture& picture, Picture::Time now) {
   json["released"] = picture.released;
   json["lease_seconds"] = IsPrimary(picture, now) ? Seconds(picture.lease_end - now) : 0.0;
   json["service_pid"] = picture.service_pid;
+  json["standby_ready"] = picture.standby_ready;
   json["looks"] = picture.looks;
   json["takings"] = picture.takings;
   json["replicas"] = Json::array();
@@ -72,6 +73,7 @@ std::string MetricsText(const Picture& picture, Picture::Time now, double starte
   page.Add("process_start_time_seconds", started);
   page.Add("hyperloop_agent_state", 1, {{"node", picture.node}, {"state", StateAt(picture, now)}});
   page.Add("hyperloop_agent_primary", IsPrimary(picture, now) ? 1 : 0);
+  page.Add("hyperloop_agent_standby_ready", picture.standby_ready ? 1 : 0);
   page.Add("hyperloop_agent_epoch", picture.epoch);
   page.Add("hyperloop_agent_visible_replicas",
            std::ranges::count_if(picture.replicas,

@@ -29,17 +29,18 @@ struct Picture {
   };
 
   std::string node;
-  std::string group;         // empty: not known
-  std::string state;         // of the machine
-  std::string why;           // for people: what it waits for, or what is wrong; may be empty
-  uint64_t epoch = 0;        // newest one that a replica has promised
-  std::string owner;         // for people: who has it
-  std::string owner_node;    // the node on which an agent started that one; empty: none did
-  bool released = false;     // that one has closed in order
-  bool primary = false;      // this node's service has the group, and is ready
-  Time lease_end{};          // of that
-  bool standby = false;      // it is not, and its agent would take the group if it became free
-  std::optional<Time> seen;  // when a majority of the replicas answered last
+  std::string group;           // empty: not known
+  std::string state;           // of the machine
+  std::string why;             // for people: what it waits for, or what is wrong; may be empty
+  uint64_t epoch = 0;          // newest one that a replica has promised
+  std::string owner;           // for people: who has it
+  std::string owner_node;      // the node on which an agent started that one; empty: none did
+  bool released = false;       // that one has closed in order
+  bool primary = false;        // this node's service has the group, and is ready
+  Time lease_end{};            // of that
+  bool standby = false;        // it is not, and its agent would take the group if it became free
+  bool standby_ready = false;  // what the group holds is beside the directory here, or was
+  std::optional<Time> seen;    // when a majority of the replicas answered last
   std::vector<Replica> replicas;
   uint64_t service_pid = 0;  // 0: it does not run
   uint64_t looks = 0, looks_without_majority = 0, takings = 0, start_failures = 0, service_ends = 0;

@@ -11,11 +11,9 @@
 namespace hyperloop::agent {
 namespace {
 
-constexpr char kNotifyVariable[] = "NOTIFY_SOCKET";
-
 // The directory becomes the group's, whichever it was bound to before, and is filled from it.
-std::string BoundUri(StoreOptions store) {
-  store.restore = store.rebind = true;
+std::string BoundUri(StoreOptions store, bool own) {
+  store.restore = store.rebind = !own;
   return FormatStoreUri(store);
 }
 
@@ -32,18 +30,26 @@ Result<std::unique_ptr<ServiceRunner>> ServiceRunner::Make(Options options) {
 ServiceRunner::ServiceRunner(Options options, std::string program)
     : options_(std::move(options)), program_(std::move(program)) {}
 
-Status ServiceRunner::Start() {
+Status ServiceRunner::Start(bool own) {
   HL_ASSIGN_OR_RETURN(NotifySocket notify, NotifySocket::Make());
   notified_ = false;
   kill_at_.reset();
   tag_ = options_.node + "/" + FormatUuid(RandomUuid());
   ServiceProcess::Command command;
-  command.argv = {program_, "exec", "--bind", options_.db + "=" + BoundUri(options_.store), "--"};
+  command.argv = {program_, "exec", "--bind", options_.db + "=" + BoundUri(options_.store, own),
+                  "--"};
   command.argv.insert(command.argv.end(), options_.command.begin(), options_.command.end());
   command.environment = {{kAgentVariable, tag_}, {kNotifyVariable, notify.name()}};
   HL_ASSIGN_OR_RETURN(process_, ServiceProcess::Start(command));
   notify_.emplace(std::move(notify));
   return {};
+}
+
+std::vector<std::string> ServiceRunner::StandbyCommand(const std::string& replica_files) const {
+  std::vector<std::string> argv{program_,    "standby", "--db",
+                                options_.db, "--uri",   FormatStoreUri(options_.store)};
+  if (!replica_files.empty()) argv.insert(argv.end(), {"--replica-files", replica_files});
+  return argv;
 }
 
 void ServiceRunner::Stop(Time now) {

@@ -23,6 +23,9 @@
 
 namespace hyperloop::agent {
 
+// In whose value a child finds its NotifySocket.
+inline constexpr char kNotifyVariable[] = "NOTIFY_SOCKET";
+
 class ServiceRunner {
  public:
   using Time = BootClock::time_point;
@@ -37,12 +40,16 @@ class ServiceRunner {
   // be preloaded into it (ctl/preload.h).
   static Result<std::unique_ptr<ServiceRunner>> Make(Options options);
 
-  // The service does not run.
-  Status Start();
+  // The service does not run. `own`: the group is still as the last service of this agent left it
+  // that was ready, so that the directory is the group's already, and need not be read.
+  Status Start(bool own);
   // Asks the service to end, and kills it stop_timeout later. Does nothing if it does not run, or
   // was asked already.
   void Stop(Time now);
   void Kill();
+
+  // Of hyperloopctl standby for this service. `replica_files`: of a replica on this node; or empty.
+  std::vector<std::string> StandbyCommand(const std::string& replica_files) const;
 
   bool runs() const { return process_ != nullptr; }
   pid_t pid() const { return process_ == nullptr ? 0 : process_->pid(); }

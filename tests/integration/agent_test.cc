@@ -43,6 +43,7 @@ class Node {
   const std::string& address() const { return address_; }
   std::string RoleFile() const { return folder_ + "/role.json"; }
   std::string Directory() const { return folder_ + "/db"; }
+  std::string Brought() const { return Directory() + "/hyperloop-switchover"; }
   std::vector<std::string> Command(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> argv{ProgramPath("hyperloop-agent"),
                                   "--node",
@@ -184,9 +185,13 @@ TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
   EXPECT_FALSE(b_.Says("/primary"));
   EXPECT_EQ(b_.Cluster()["owner_node"], "a");
   EXPECT_TRUE(Eventually([&] { return a_.Role()["primary"] == true; }));
+  EXPECT_TRUE(Eventually([&] { return b_.Cluster()["standby_ready"] == true; }));
+  EXPECT_TRUE(std::filesystem::exists(b_.Brought()));
+  EXPECT_FALSE(std::filesystem::exists(a_.Brought()));
 
   a_.agent().Kill();  // and the service with it
   ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_FALSE(std::filesystem::exists(b_.Brought()));
   EXPECT_GE(b_.Serves(), a_.Acknowledged());
   EXPECT_GT(a_.Acknowledged(), 20u);
   ASSERT_TRUE(b_.Writes());
@@ -238,6 +243,23 @@ TEST_F(AgentTest, AReplicaThatIsLostAndComesBackChangesNoRole) {
   EXPECT_EQ(b["takings"], 0);
   EXPECT_TRUE(b_.Says("/replica"));
   EXPECT_EQ(watch.Stop(), 0);
+}
+
+// Where it served last the directory is the group's already: it keeps its name there, and no table
+// is read before the service is back.
+TEST_F(AgentTest, AServiceThatIsStartedAgainKeepsItsDirectory) {
+  ASSERT_NO_FATAL_FAILURE(MakeDatabase());
+  ASSERT_NO_FATAL_FAILURE(a_.Start());
+  ASSERT_TRUE(a_.AwaitPrimary());
+  ASSERT_EQ(a_.Serves(), 0u);
+  ASSERT_TRUE(a_.Writes());
+  const std::string pairing = Slurp(a_.Directory() + "/HYPERLOOP");
+  const pid_t service = a_.Cluster()["service_pid"];
+  const uint64_t epoch = Epoch(), acknowledged = a_.Acknowledged();
+  ASSERT_EQ(kill(-service, SIGKILL), 0);
+  EXPECT_GE(a_.Serves(), acknowledged);
+  EXPECT_GT(Epoch(), epoch);
+  EXPECT_EQ(Slurp(a_.Directory() + "/HYPERLOOP"), pairing);
 }
 
 TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {

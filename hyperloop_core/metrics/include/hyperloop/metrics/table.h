@@ -200,6 +200,9 @@ inline constexpr Info kTable[] = {
      "Always 1; the labels say which node this is, and in which state its agent is"},
     {"hyperloop_agent_primary", Type::kGauge, kAgent, "",
      "Whether this node's service has the group, is ready, and has a lease that is not over"},
+    {"hyperloop_agent_standby_ready", Type::kGauge, kAgent, "",
+     "Whether the files that the group held were all beside this node's directory at some time "
+     "since the service ended here or the agent started"},
     {"hyperloop_agent_epoch", Type::kGauge, kAgent, "",
      "Newest epoch that a replica which answers has promised"},
     {"hyperloop_agent_visible_replicas", Type::kGauge, kAgent, "",

@@ -1,0 +1,41 @@
+#include "agent/standby_runner.h"
+
+#include <utility>
+
+#include "agent/service_runner.h"
+
+namespace hyperloop::agent {
+namespace {
+
+constexpr std::chrono::seconds kPause{10};
+
+}  // namespace
+
+Status StandbyRunner::Keep(Time now) {
+  if (process_ != nullptr || now < next_) return {};
+  next_ = now + kPause;
+  HL_ASSIGN_OR_RETURN(NotifySocket notify, NotifySocket::Make());
+  HL_ASSIGN_OR_RETURN(process_,
+                      ServiceProcess::Start({command_, {{kNotifyVariable, notify.name()}}}));
+  notify_.emplace(std::move(notify));
+  ready_ = false;
+  return {};
+}
+
+std::optional<std::string> StandbyRunner::Look(Time now) {
+  if (process_ == nullptr) return std::nullopt;
+  ready_ = notify_->Hears(process_->pid()) || ready_;
+  std::optional<std::string> end = process_->Reap();
+  if (!end.has_value()) return std::nullopt;
+  process_.reset();
+  next_ = now + kPause;
+  return end;
+}
+
+void StandbyRunner::AddTo(std::vector<pollfd>* polled) const {
+  if (process_ == nullptr) return;
+  polled->push_back({notify_->fd(), POLLIN, 0});
+  polled->push_back({process_->ended(), POLLIN, 0});
+}
+
+}  // namespace hyperloop::agent

@@ -1,0 +1,46 @@
+// StandbyRunner: keeps the service's directory ready while the service does not run here, so that
+// its opening has little to bring (hyperloopctl standby). One thread uses it, which lives as long
+// as the program.
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/boot_clock.h"
+#include "agent/notify_socket.h"
+#include "agent/service_process.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::agent {
+
+class StandbyRunner {
+ public:
+  using Time = BootClock::time_point;
+  // `command`: of hyperloopctl standby; command[0] is a path.
+  explicit StandbyRunner(std::vector<std::string> command) : command_(std::move(command)) {}
+
+  // Starts it, unless it runs, or has ended by itself a short time ago. An error is one of this
+  // attempt.
+  Status Keep(Time now);
+  // It does not run, and has the directory no longer, when this returns.
+  void End() { process_.reset(); }
+  // Takes note of what has happened. How it ended by itself, once it has; nothing else.
+  std::optional<std::string> Look(Time now);
+
+  // All that the group held some time since its start was here.
+  bool ready() const { return process_ != nullptr && ready_; }
+  void AddTo(std::vector<pollfd>* polled) const;
+
+ private:
+  const std::vector<std::string> command_;
+  std::unique_ptr<ServiceProcess> process_;
+  std::optional<NotifySocket> notify_;  // of process_, as the following
+  bool ready_ = false;
+  Time next_{};
+};
+
+}  // namespace hyperloop::agent
