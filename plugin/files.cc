@@ -67,14 +67,15 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
 LogLaneFile::~LogLaneFile() {
   if (bound_->InForkedChild()) return;  // where another thread may have held a lock for ever
   if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
-  if (log_number_ != 0) bound_->NoteLogGone(log_number_, !sync_failed_.load());
+  if (log_number_ != 0) bound_->NoteLogGone(log_number_, !WasCut());
 }
 
 bool LogLaneFile::Followed() {
-  // A sync that fails sets its flag before it reads this one. So at least one of two that meet
-  // finds the other's flag set: either the sync cuts nothing, or the log is not finished.
+  // A sync that fails counts itself before it reads this flag. So of two that meet, at least one
+  // finds the other: either the sync cuts nothing, or the log is not finished. One that no longer
+  // counts itself has cut what it does.
   followed_.store(true);
-  if (sync_failed_.load()) return false;
+  if (failing_syncs_.load() != 0 || WasCut()) return false;
   if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
   return true;
 }
@@ -269,8 +270,9 @@ IOStatus LogLaneFile::SyncGroup() {
     // follows: RocksDB begins that one when the last write to this log has returned.
     const uint64_t last = before_last_.load(std::memory_order_relaxed);
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
-    sync_failed_.store(true);
+    ++failing_syncs_;
     Fail(ToIOStatus(status, "cannot sync " + name_), followed_.load() ? kNothingToCut : kept);
+    --failing_syncs_;
     in_flight.Decided();
     return Failure();
   }

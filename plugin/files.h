@@ -74,7 +74,8 @@ class LogLaneFile final : public LocalFile {
               rocksdb::FileSystem* local_files);
   ~LogLaneFile() override;
   // Another log has its first bytes. Returns whether the bytes of this one stay as they are from
-  // now on: no later call gives any up. False: a sync has failed that may have given up some.
+  // now on: no call has given any up, nor does a later one. False: a sync that failed has given up
+  // some, or may do so just now.
   bool Followed();
   uint64_t log_number() const { return log_number_; }
 
@@ -140,7 +141,8 @@ class LogLaneFile final : public LocalFile {
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
   std::atomic<uint64_t> last_record_{0};  // of the last append
   std::atomic<bool> failed_{false};       // set under mutex_, before the group's tail is given up
-  std::atomic<bool> followed_{false}, sync_failed_{false};  // see Followed
+  std::atomic<bool> followed_{false};     // see Followed
+  std::atomic<int> failing_syncs_{0};  // those that have failed, and not yet given up what they do
   Mutex mutex_;
   rocksdb::IOStatus failure_ HL_GUARDED_BY(mutex_);
   // The size to which the group's file is truncated.

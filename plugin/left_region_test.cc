@@ -456,6 +456,33 @@ TEST_F(LeftRegionTest, WithAckSyncALogWhoseSyncHasFailedIsNotFinished) {
   ExpectLocalEqualsGroup();
 }
 
+// All of the first log was confirmed before.
+TEST_F(LeftRegionTest, WithAckSyncALogIsFinishedIfTheSyncThatFailedCutNothing) {
+  ASSERT_OK(OpenWithAckSync());
+  PutUnsynced("memtable");
+  std::vector<std::unique_ptr<rocksdb::FSWritableFile>> logs(3);
+  const auto begin = [&](int i) {
+    const std::string path = Path("00090" + std::to_string(i) + ".log");
+    ASSERT_OK(fs_->NewWritableFile(path, {}, &logs[i], nullptr));
+    ASSERT_OK(logs[i]->Append("confirmed", {}, nullptr));
+    ASSERT_OK(logs[i]->Sync({}, nullptr));
+  };
+  const auto fail_sync = [&](int i) {
+    group_->Inject({"sync"});
+    EXPECT_FALSE(logs[i]->Sync({}, nullptr).ok());
+  };
+  begin(0);
+  fail_sync(0);
+  EXPECT_FALSE(group_->IsFinished("000900.log"));
+  begin(1);
+  EXPECT_TRUE(group_->IsFinished("000900.log"));
+  ASSERT_OK(logs[1]->Append("not", {}, nullptr));
+  fail_sync(1);
+  begin(2);
+  EXPECT_FALSE(group_->IsFinished("000901.log"));
+  EXPECT_EQ(group_->LogFiles()["000901.log"], "confirmed");
+}
+
 TEST_F(LeftRegionTest, WithManualFlushesALogIsFinishedByTheNextToo) {
   rocksdb::Options options = MakeOptions();
   options.manual_wal_flush = true;
