@@ -77,6 +77,13 @@ bool HoldsData(const FileInfo& info) {
 // rolled.
 bool MayBeMended(std::string_view name) { return StaysAsListed(name) || IsManifest(name); }
 
+// What RocksDB writes at the beginning of most tables and blob files has other bytes, too.
+bool BeginsWithZeros(const ReadAt& read) {
+  char begin[32];
+  const Result<uint64_t> got = read(0, begin);
+  return got.ok() && std::all_of(begin, begin + *got, [](char c) { return c == 0; });
+}
+
 // Whether a database may need the file to be opened. RocksDB makes its own OPTIONS and IDENTITY.
 bool MayBeNeeded(std::string_view name) {
   return !name.starts_with("OPTIONS-") && name != "IDENTITY" && !IsArchivedLog(name);
@@ -489,18 +496,18 @@ Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeF
 }
 
 // Whether a file of the listed size has other bytes, as far as that can be told without reading all
-// of it: it does not end as RocksDB's files do, and ends with zeros or begins otherwise than a
-// replica's file. Layers above this one may encrypt files, whose ends say nothing then. If they do
-// (`opaque`), only zeros count, as what a power failure leaves: else each opening would ask for a
-// piece of each table.
+// of it: it ends with zeros, or begins otherwise than a replica's file. The replica is asked if it
+// begins with zeros or does not end as RocksDB's files do. Layers above this one may encrypt files,
+// whose ends say nothing then. If they do (`opaque`), only zeros count, as what a power failure
+// leaves: else each opening would ask for a piece of each table.
 bool HyperloopFileSystem::IsGarbage(BoundDirectory& bound, const std::string& path,
                                     const FileInfo& info, bool opaque) const {
   if (!IsTableOrBlob(info.name) || info.size == 0) return false;
   const Result<ReadAt> read = OpenReader(*target(), path);
   if (!read.ok()) return false;
   const Result<FileEnd> end = EndOf(*read, info.size);
-  if (!end.ok() || *end == FileEnd::kFinished) return false;
-  if (*end == FileEnd::kZeros || opaque) return *end == FileEnd::kZeros;
+  if (!end.ok() || *end == FileEnd::kZeros) return end.ok();
+  if ((*end == FileEnd::kFinished || opaque) && !BeginsWithZeros(*read)) return false;
   bool differs = false;
   const auto compare = [&](std::span<const char> bytes) {
     std::vector<char> local(bytes.size());
