@@ -56,10 +56,11 @@ class Judge {
     if (current.opaque) FindScarceOfAll();
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
     if (!history.empty())
-      return RefuseHistory("was changed without its group", history + std::string(kOrOlderPools));
+      return InvalidArgument(
+          WhyRefused("was changed without its group", history + std::string(kOrOlderPools)));
     HL_ASSIGN_OR_RETURN(const std::string lost, LostByGroup());
     if (!lost.empty())
-      return RefuseHistory("holds what was acknowledged and its group has lost", lost);
+      return Corruption(WhyRefused("holds what was acknowledged and its group has lost", lost));
     if (!scarce_.empty()) return RefuseRemoval();
     return missing_.empty() ? Status::Ok() : RefuseMissing();
   }
@@ -191,6 +192,37 @@ class Judge {
       to_move_ = "CURRENT";
       return "its " + name + " is newer than every file that the group knows of";
     }
+    if (local.manifest != manifest_) return std::string();
+    HL_ASSIGN_OR_RETURN(const std::string table, TableLostByGroup());
+    if (table.empty()) return table;
+    to_move_ = "CURRENT";
+    return "its " + manifest_ + " goes on where the group's ends, and names " + table +
+           ", of which the group knows nothing";
+  }
+
+  // Returns a table or blob file that only the end of the directory's MANIFEST names, which goes on
+  // where the group's ends, and that the group does not list; empty if there is none. Each file is
+  // listed before a record of the MANIFEST names it, and until another one does not any more.
+  Result<std::string> TableLostByGroup() const {
+    const FileInfo& info = files_.at(manifest_);
+    HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs_, Path(manifest_), group_, info));
+    if (found.equal != info.size || found.local_size == info.size) return std::string();
+    HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs_, Path(manifest_)));
+    const Result<ManifestContent> here = ParseManifest(read);
+    const Result<ManifestContent> there = ParseManifest(ReaderOf(group_, info));
+    for (const Status& parsed : {here.status(), there.status()}) {
+      if (parsed.code() == Code::kNotSupported) return std::string();
+      HL_RETURN_IF_ERROR(parsed);
+    }
+    std::vector<std::string> names;
+    HL_RETURN_IF_ERROR(
+        FromIOStatus(fs_.GetChildren(directory_, rocksdb::IOOptions(), &names, nullptr),
+                     "cannot list " + directory_));
+    for (const std::string& name : names) {
+      if (IsTableOrBlob(name) && NamesOrNeeds(*here, name) && !NamesOrNeeds(*there, name) &&
+          !files_.contains(name))
+        return name;
+    }
     return std::string();
   }
 
@@ -213,23 +245,21 @@ class Judge {
            "(hyperloopctl reset, then adopt)";
   }
 
-  Status RefuseHistory(const std::string& what, const std::string& history) const {
+  std::string WhyRefused(const std::string& what, const std::string& history) const {
     if (!files_.contains("CURRENT")) {
-      return InvalidArgument(
-          directory_ +
-          " holds a database, and its group none. Three ways out: to take the database into the "
-          "group: hyperloopctl adopt, or adopt=true; to do without it: empty the directory; " +
-          KeepDirectory() + ". Nothing was changed: " + history);
+      return directory_ +
+             " holds a database, and its group none. Three ways out: to take the database into the "
+             "group: hyperloopctl adopt, or adopt=true; to do without it: empty the directory; " +
+             KeepDirectory() + ". Nothing was changed: " + history;
     }
     const std::string first = missing_.empty() ? "move " : "put back the files named below, move ";
-    return InvalidArgument(
-        directory_ + " " + what + ". Two ways out: to keep what the group holds: " + first +
-        Path(to_move_) + " out of the directory, and open it again; " + KeepDirectory() +
-        ". Nothing was changed: " + history +
-        (missing_.empty()
-             ? ". What else the group does not have is set aside in " +
-                   Path(std::string(kSetAsideName)) + " when it is opened"
-             : ". The group needs, and no replica within reach has, " + Enumerate(missing_)));
+    return directory_ + " " + what + ". Two ways out: to keep what the group holds: " + first +
+           Path(to_move_) + " out of the directory, and open it again; " + KeepDirectory() +
+           ". Nothing was changed: " + history +
+           (missing_.empty()
+                ? ". What else the group does not have is set aside in " +
+                      Path(std::string(kSetAsideName)) + " when it is opened"
+                : ". The group needs, and no replica within reach has, " + Enumerate(missing_));
   }
 
   Status RefuseRemoval() const {

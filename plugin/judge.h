@@ -20,7 +20,9 @@ namespace hyperloop::plugin {
 //   replica within reach holds them, or
 // - the directory has a history of its own: somebody opened it without the group. If CURRENT is
 //   opaque, the bytes of CURRENT and the names of MANIFESTs tell.
-// - the directory has a log that the group must have had and has lost.
+//
+// kCorruption when the directory has a log, or a table or blob file that its MANIFEST names, that
+// the group must have had and has lost.
 // The message names the files and the ways out. Files that a crash of the primary or a power
 // failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
 // kNoSpace: there is no room for what the group holds and the directory lacks.

@@ -92,18 +92,27 @@ class JudgeTest : public DatabaseTest {
   void ExpectRefused(const ::testing::Matcher<std::string>& reason) {
     ExpectRefused(reason, MakeStoreOptions());
   }
-  void ExpectRefused(const ::testing::Matcher<std::string>& reason, const StoreOptions& with) {
+  void ExpectRefused(const ::testing::Matcher<std::string>& reason, const StoreOptions& with,
+                     Status::Code code = Status::kInvalidArgument) {
     const auto files = LocalFilesNow();
     const auto logs = group_->LogFiles();
     const uint64_t epoch = group_->epoch();
     const bool held = group_->held();
     const Status status = OpenWith(with);
-    EXPECT_THAT(status, StatusIs(rocksdb::Status::kInvalidArgument));
+    EXPECT_THAT(status, StatusIs(code));
     EXPECT_THAT(status.ToString(), reason);
     EXPECT_EQ(LocalFilesNow(), files);
     EXPECT_EQ(group_->LogFiles(), logs);
     EXPECT_EQ(group_->epoch(), epoch);
     EXPECT_EQ(group_->held(), held);
+  }
+  // The directory proves that its group went back to an older state.
+  void ExpectLost(const ::testing::Matcher<std::string>& proof) {
+    ExpectRefused(
+        AllOf(HasSubstr("holds what was acknowledged and its group has lost. Two ways out"), proof,
+              HasSubstr("move " + Path("CURRENT")), HasSubstr("move " + Path("HYPERLOOP"))),
+        MakeStoreOptions(), Status::kCorruption);
+    EXPECT_THAT(fs_->Examine(directory_), StatusIs(hyperloop::Code::kCorruption));
   }
   // A table of the directory's own history, with "precious", beside what Make made.
   void AddTable() {
@@ -177,10 +186,7 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
   Crash();
   const std::string newer = directory_;
   group_ = older;
-  ExpectRefused(AllOf(HasSubstr("holds what was acknowledged and its group has lost. Two ways"),
-                      HasSubstr(".log is newer than every file that the group knows of"),
-                      HasSubstr("move " + Path("HYPERLOOP"))));
-  EXPECT_THAT(fs_->Examine(directory_), StatusIs(hyperloop::Code::kInvalidArgument));
+  ExpectLost(HasSubstr(".log is newer than every file that the group knows of"));
 
   // Without the plugin the directory has everything.
   stdfs::copy(newer, root_ + "/plain", stdfs::copy_options::recursive);
@@ -210,7 +216,49 @@ TEST_F(JudgeTest, ALogThatTheGroupHasLostIsNotHiddenByAnotherFilesNumber) {
   Put("later", "1");
   Crash();
   group_ = older;
-  ExpectRefused(HasSubstr("holds what was acknowledged and its group has lost. Two ways"));
+  ExpectLost(HasSubstr(".log is newer than every file that the group knows of"));
+}
+
+// The last act of the session was a flush, so that its newest log is empty.
+TEST_F(JudgeTest, AFlushThatTheGroupHasLostIsRefusedAndEitherCanBeKept) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("log", "1");
+  const auto older = group_->AfterCrash();
+  Put("later", "1");
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  Crash();
+  const std::string newer = directory_;
+  group_ = older;
+  ExpectLost(
+      ContainsRegex("its MANIFEST-[0-9]* goes on where the group's ends, and names "
+                    "[0-9]*.sst, of which the group knows nothing"));
+
+  stdfs::copy(newer, root_ + "/plain", stdfs::copy_options::recursive);
+  stdfs::remove(root_ + "/plain/HYPERLOOP");
+  Plainly(root_ + "/plain", [](DB& db) {
+    std::string value;
+    for (const char* key : {"log", "later"}) EXPECT_OK(db.Get({}, key, &value)) << key;
+  });
+
+  stdfs::rename(Path("CURRENT"), root_ + "/moved");
+  ASSERT_NO_FATAL_FAILURE(ExpectOpens(MakeStoreOptions()));
+  EXPECT_EQ(Get("log"), "1");
+}
+
+// The directory's MANIFEST may have a record that was on its way when the primary was killed.
+TEST_F(JudgeTest, ARecordOfTheManifestThatTheGroupNeverHadIsNoLoss) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("log", "1");
+  std::shared_ptr<FakeGroup> killed;
+  group_->BeforeNextAppend([&] { killed = group_->AfterCrash(); });
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  ASSERT_NE(killed, nullptr);
+  const std::string table = LocalNames(".sst").at(0);
+  EXPECT_EQ(killed->ListedFiles().count(table), 1u);
+  Crash();
+  group_ = killed;
+  ASSERT_NO_FATAL_FAILURE(ExpectOpens(MakeStoreOptions()));
+  EXPECT_EQ(Get("log"), "1");
 }
 
 // An opening may be cut short anywhere. The files which show that the tables are the directory's
