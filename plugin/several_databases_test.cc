@@ -9,6 +9,11 @@
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
+namespace rocksdb {
+// RocksDB has it for its own tests, in no header that is installed.
+Env* NewChrootEnv(Env* base_env, const std::string& chroot_dir);
+}  // namespace rocksdb
+
 namespace hyperloop::plugin::testing {
 namespace {
 
@@ -214,6 +219,30 @@ TEST_P(SeveralDatabasesTest, ALogElsewhereIsRefusedThoughNoOptionWasShown) {
   EXPECT_THAT(Create(directory_ + "/000007.log"), HasSubstr("OK"));
   EXPECT_THAT(Create(root_ + "/000007.log"), HasSubstr("OK"));
   ASSERT_OK(fs->UnlockFile(lock, rocksdb::IOOptions(), nullptr));
+}
+
+// What RocksDB says there names other paths than there are.
+TEST_P(SeveralDatabasesTest, BehindAChrootACopyIsReadAndTheBoundDatabaseIsRefused) {
+  OpenAndCopy();
+  const std::unique_ptr<rocksdb::Env> chroot(rocksdb::NewChrootEnv(env_.get(), root_));
+  ASSERT_NE(chroot, nullptr);
+  Options options = MakeOptions();
+  options.env = chroot.get();
+  {
+    const std::unique_ptr<DB> reader = Read(copy_.substr(root_.size()), options);
+    ASSERT_NE(reader, nullptr);
+    EXPECT_EQ(GetFrom(*reader, "table") + GetFrom(*reader, "log"), "11");
+    ExpectGoesOn();
+  }
+  ExpectGoesOn();
+  Close();
+  const std::string below = directory_.substr(root_.size());
+  DB* opened = nullptr;
+  EXPECT_THAT(DB::Open(options, below, &opened).ToString(),
+              HasSubstr("=" + below + " is not the database directory " + directory_));
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  ExpectGoesOn();
 }
 
 TEST_P(SeveralDatabasesTest, WhatIsSaidOfTheGroupGoesToItsOwnLog) {
