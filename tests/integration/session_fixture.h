@@ -84,6 +84,8 @@ class SessionFixture : public testing::Test {
                  compared_ += sums->length;
                const auto* hello = control::As<control::HelloRequestT>(request);
                if (hello != nullptr && hello->owner_id.empty() && i == 0) ++asked_;
+               if (i == unexamined_ && request.type == Body::ExamineRequest)
+                 return Fate::kRequestLost;
                if (i == gone_once_examined_ && request.type == Body::ExamineRequest)
                  examined_ = true;
                if (i == gone_once_examined_ && examined_ && hello != nullptr)
@@ -180,7 +182,7 @@ class SessionFixture : public testing::Test {
   std::string AddressOf(size_t i) const {
     return replicas_[i] != nullptr ? replicas_[i]->address() : stopped_[i];
   }
-  static constexpr size_t kMostReplicas = 4;        // of which three are started at first
+  static constexpr size_t kMostReplicas = 5;        // of which three are started at first
   std::array<std::string, kMostReplicas> stopped_;  // the addresses
   std::array<std::atomic<bool>, kMostReplicas> still_{};
   std::array<std::atomic<int>, kMostReplicas> waiting_{};  // requests, while it stands still
@@ -195,6 +197,7 @@ class SessionFixture : public testing::Test {
   // This replica answers no Hello any more once it has been asked what it holds; -1: none does so.
   std::atomic<int> gone_once_examined_{-1};
   std::atomic<bool> examined_{false};
+  std::atomic<int> unexamined_{-1};   // this replica does not say what it holds; -1: all do
   std::atomic<int> unconnected_{-1};  // this replica's queues are never connected; -1: all are
 
   // The RNICs of this replica and of the next one have lost the way between them, so that neither

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "integration/session_fixture.h"
+#include "pool/pool.h"
 #include "primary/own_content.h"
 
 namespace hyperloop::test {
@@ -79,10 +80,21 @@ class SessionPutBackTest : public SessionFixture {
     const RegionInfo info = ParseSuperblock(region, region.size()).value();
     return ScanLog(region, info).value().tail.seq;
   }
+  // The ends of the logs of all pools that are there.
+  std::array<uint64_t, kPools> EndsOfLogs() const {
+    std::array<uint64_t, kPools> ends{};
+    for (size_t i = 0; i < kOwn; ++i)
+      if (replicas_[i] != nullptr) ends[i] = EndOfLog(replicas_[i]->region());
+    const auto own = Pool::OpenCopyOnWrite(PathOf(kOwn));
+    EXPECT_OK(own);
+    if (own.ok()) ends[kOwn] = EndOfLog((*own)->region());
+    return ends;
+  }
   // Opens, and checks that no pool loses what it proves. `held`: the content of each pool.
   void OpenAndCheck(std::array<std::string, kPools>* held) {
     log_->Clear();
     requests_ = 0;
+    const std::array<uint64_t, kPools> ends = EndsOfLogs();
     auto store = TryOpen(Options());
     ASSERT_OK(store);
     TakeResult result;
@@ -100,12 +112,14 @@ class SessionPutBackTest : public SessionFixture {
     const std::string content = Content(**store);
     EXPECT_OK((*store)->Close());
     store->reset();
-    uint64_t newest = 0, end = 0;
-    for (size_t i = 0; i < kOwn; ++i) {
-      if (replicas_[i] == nullptr || Hello(i).installed_epoch <= newest) continue;
-      newest = Hello(i).installed_epoch;
-      end = EndOfLog(replicas_[i]->region());
-    }
+    uint64_t newest = 0;
+    for (size_t i = 0; i < kOwn; ++i)
+      if (replicas_[i] != nullptr) newest = std::max(newest, Hello(i).installed_epoch);
+    // The log that became the group's is one of these, and gets more records by the opening.
+    uint64_t end = ends[kOwn];
+    for (size_t i = 0; i < kOwn; ++i)
+      if (replicas_[i] != nullptr && Hello(i).installed_epoch == newest)
+        end = std::max(end, ends[i]);
     for (size_t i = 0; i < kPools; ++i) {
       if (i != kOwn && replicas_[i] == nullptr) continue;
       if (i != kOwn && Hello(i).installed_epoch != newest) {
@@ -185,6 +199,7 @@ class SessionPutBackTest : public SessionFixture {
 TEST_F(SessionPutBackTest, NothingThatIsThereIsLost) {
   ASSERT_NO_FATAL_FAILURE(MakeHistories(5, 3));
   ExpectNothingLost();
+  ExpectNothingLost({kOther, kOne, kOther, kBefore}, kOwn);
 }
 
 // The longer history is that of one replica.
@@ -256,6 +271,40 @@ TEST_F(SessionPutBackTest, NorIfOneThatWasLeftOutProvesMoreAndFailsMeanwhile) {
   EXPECT_THAT(Refusal(Options()), StatusIs(Code::kCorruption, HasSubstr("open again when replica " +
                                                                         AddressOf(1) + " runs")));
   EXPECT_TRUE(examined_);
+}
+
+// All but replica 0 went back to older copies. It fails as soon as it has said what it proves, and
+// another one in the same attempt, so that the next one begins without both.
+TEST_F(SessionPutBackTest, NorIfAnotherOneFailsBeforeThat) {
+  without_some_ = true;
+  for (const int i : {3, 4}) replicas_.push_back(StartReplica(i));
+  listed_ = replicas_.size();
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  const auto stop_all = [&] {
+    for (size_t i = 0; i < listed_; ++i) Stop(i);
+  };
+  const auto path_of = [&](size_t i) { return folder_ + "/r" + std::to_string(i); };
+  stop_all();
+  for (size_t i = 1; i < listed_; ++i) Copy(path_of(i), path_of(i) + ".kept");
+  Copy(PathOf(kOwn), KeptOf(kOwn, kBefore));
+  StartAllAgain();
+  {
+    auto store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "more"));
+    ASSERT_OK(store->Close());
+  }
+  stop_all();
+  for (size_t i = 1; i < listed_; ++i) Copy(path_of(i) + ".kept", path_of(i));
+  Copy(KeptOf(kOwn, kBefore), PathOf(kOwn));
+  StartAllAgain();
+  gone_once_examined_ = 0;
+  unexamined_ = 1;
+  EXPECT_THAT(Refusal(Options()), StatusIs(Code::kCorruption, HasSubstr("open again when replica " +
+                                                                        AddressOf(0) + " runs")));
+  EXPECT_TRUE(examined_);
+  gone_once_examined_ = unexamined_ = -1;
+  ASSERT_NO_FATAL_FAILURE(ExpectTakenWith("onemore"));
 }
 
 // Replica 2 has a history of its own, and comes back while the group is served. The log does not
