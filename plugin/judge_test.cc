@@ -551,7 +551,17 @@ class StatesFileSystem : public rocksdb::FileSystemWrapper {
   const std::function<void()> keep_;
 };
 
-TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
+class StatesTest : public JudgeTest {
+ protected:
+  // A new MANIFEST begins when one has that many bytes.
+  void ExpectNoStateIsRefused(size_t max_manifest_file_size);
+};
+
+TEST_F(StatesTest, NoStateOfAKillIsRefused) { ExpectNoStateIsRefused(1); }
+
+TEST_F(StatesTest, NorWhereTheManifestGoesOn) { ExpectNoStateIsRefused(1 << 30); }
+
+void StatesTest::ExpectNoStateIsRefused(size_t max_manifest_file_size) {
   Make();
   struct State {
     std::string directory;
@@ -577,11 +587,12 @@ TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
   fs_ = std::make_shared<HyperloopFileSystem>(base, MakeStoreOptions(), open_store);
   env_ = rocksdb::NewCompositeEnv(fs_);
   Options options = MakeOptions();
-  options.max_manifest_file_size = 1;  // a new MANIFEST with every change
+  options.max_manifest_file_size = max_manifest_file_size;
   options.max_background_jobs = 1;
   ASSERT_OK(Open(options));
   Put("more", "1");
   ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
+  ASSERT_OK(db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
   Close();
   destroying = true;
   ASSERT_OK(rocksdb::DestroyDB(directory_, options));
