@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/nearest_name.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 
@@ -26,6 +27,32 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::string_view kGroupEnding = ".conf";
+// Hosts and port, then what a group is, then its options (replication/options).
+constexpr std::string_view kGroupSettings[] = {"hosts",
+                                               "port",
+                                               "size",
+                                               "folder",
+                                               "database",
+                                               "service",
+                                               "http_port",
+                                               "device",
+                                               "datapath",
+                                               "ack",
+                                               "wait",
+                                               "poll_us",
+                                               "window",
+                                               "journal_size",
+                                               "table_capacity",
+                                               "media",
+                                               "local_sync",
+                                               "local_write",
+                                               "on_replica_failure",
+                                               "min_replicas",
+                                               "heartbeat_timeout",
+                                               "ack_timeout",
+                                               "space_timeout",
+                                               "connect_timeout",
+                                               "bulk_timeout"};
 constexpr char kWhatIsAHost[] = "NAME ADDRESS PUBLIC_KEY, as hyperloopctl node init prints it";
 
 std::string_view Trim(std::string_view text) {
@@ -46,8 +73,8 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
   return words;
 }
 
-// Calls `take` with each line that is no comment and not empty, until it fails. The error gets the
-// file and the line.
+// Calls `take` with each line that is no comment and not empty, and its number, until it fails. The
+// error gets the file and the line.
 template <class Take>
 Status ForEachLine(std::string_view text, const std::string& path, const Take& take) {
   for (size_t number = 1; !text.empty(); ++number) {
@@ -55,7 +82,7 @@ Status ForEachLine(std::string_view text, const std::string& path, const Take& t
     const std::string_view line = Trim(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.empty() || line.front() == '#') continue;
-    const Status taken = take(line);
+    const Status taken = take(line, number);
     if (!taken.ok()) return InvalidArgument(Text(path, ":", number, ": ", taken.message()));
   }
   return {};
@@ -143,22 +170,28 @@ bool IsSettingName(std::string_view name) {
   });
 }
 
-Status TakeSetting(std::string_view line, GroupFile* group, std::vector<std::string>* seen) {
+Status TakeSetting(std::string_view line, size_t number, GroupFile* group,
+                   std::vector<std::string>* seen) {
   const size_t equals = std::min(line.find('='), line.size());
   const std::string_view name = Trim(line.substr(0, equals));
   if (equals == line.size() || !IsSettingName(name))
     return InvalidArgument("a line is NAME = VALUE, such as hosts = a, b, c");
-  if (name != "hosts" && name != "port")
-    return InvalidArgument(
-        Text("a group has no setting ", name, ": leave the line out, or say hosts or port"));
+  if (std::ranges::count(kGroupSettings, name) == 0)
+    return InvalidArgument(Text("a group has no setting ", name, ": leave the line out",
+                                DidYouMean(name, kGroupSettings)));
   if (std::ranges::count(*seen, name) != 0)
     return InvalidArgument(Text(name, " is there twice: leave one of the lines out"));
   seen->emplace_back(name);
   const std::string_view value = Trim(line.substr(equals + 1));
-  return name == "hosts" ? TakeHosts(value, group) : TakePort(value, group);
+  if (name == "hosts") return TakeHosts(value, group);
+  if (name == "port") return TakePort(value, group);
+  group->settings.push_back({std::string(name), std::string(value), number});
+  return {};
 }
 
 }  // namespace
+
+std::span<const std::string_view> GroupSettings() { return kGroupSettings; }
 
 std::string NodeFolder() {
   const char* const folder = secure_getenv("HYPERLOOP_NODE");
@@ -194,7 +227,7 @@ Status CheckHostAddress(std::string_view address) {
 
 Result<std::vector<HostLine>> ParseHosts(std::string_view text, const std::string& path) {
   std::vector<HostLine> hosts;
-  const auto take = [&](std::string_view line) -> Status {
+  const auto take = [&](std::string_view line, size_t) -> Status {
     if (hosts.size() == kMostHosts)
       return InvalidArgument(Text("more than ", kMostHosts, " hosts: leave the others out"));
     HL_ASSIGN_OR_RETURN(HostLine host, ParseHostLine(line));
@@ -215,8 +248,9 @@ Result<GroupFile> ParseGroup(std::string_view text, const std::string& path) {
   group.name = fs::path(path).stem();
   std::vector<std::string> seen;
   HL_RETURN_IF_ERROR(CheckIsWhole(text, path));
-  HL_RETURN_IF_ERROR(ForEachLine(
-      text, path, [&](std::string_view line) { return TakeSetting(line, &group, &seen); }));
+  HL_RETURN_IF_ERROR(ForEachLine(text, path, [&](std::string_view line, size_t number) {
+    return TakeSetting(line, number, &group, &seen);
+  }));
   if (group.hosts.empty())
     return InvalidArgument(Text(path, " names no host: add a line such as hosts = a, b, c"));
   return group;

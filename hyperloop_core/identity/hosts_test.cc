@@ -76,6 +76,15 @@ TEST(GroupFileTest, ItsHostsAndItsPort) {
   EXPECT_EQ(ParseGroup("hosts = a\n", "/g/o.conf")->port, kGroupPort);
 }
 
+TEST(GroupFileTest, FurtherSettingsAreKeptWithTheirLines) {
+  const auto group = ParseGroup("hosts = a\n\nsize = 64M\nservice = /bin/x  --y = z\nack=\n", "/g");
+  ASSERT_OK(group);
+  std::string all;
+  for (const GroupFile::Setting& each : group->settings)
+    all += std::to_string(each.line) + ":" + each.name + "=" + each.value + ";";
+  EXPECT_EQ(all, "3:size=64M;4:service=/bin/x  --y = z;5:ack=;");
+}
+
 TEST(GroupFileTest, WhatIsRefusedIsNamedWithItsLineAndTheRemedy) {
   const auto refused = [](const std::string& text, const std::string& why) {
     EXPECT_THAT(ParseGroup(text, "/g/o.conf"), StatusIs(Code::kInvalidArgument, HasSubstr(why)))
@@ -92,6 +101,11 @@ TEST(GroupFileTest, WhatIsRefusedIsNamedWithItsLineAndTheRemedy) {
   refused("hosts = a/b\n", "a name is not 1 to 63");
   refused("hosts = a\n\nhosts = b\n", "/g/o.conf:3: hosts is there twice");
   refused("hosts = a\nhost = b\n", "/g/o.conf:2: a group has no setting host: leave");
+  refused("hosts = a\nprot = 7000\n",
+          "/g/o.conf:2: a group has no setting prot: leave the line out; "
+          "did you mean port?");
+  refused("hosts = a\npool = /p\n", "/g/o.conf:2: a group has no setting pool");
+  refused("hosts = a\nack = sync\nack = sync\n", "/g/o.conf:3: ack is there twice");
   refused("Hosts = a\n", "a line is NAME = VALUE");
   for (const char* port : {"0", "65535", "7471", "7470", "70000", "7000x", "-1"})
     refused(std::string("hosts = a\nport = ") + port + "\n", "port: give a number from 1 to 65534");

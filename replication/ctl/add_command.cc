@@ -19,6 +19,7 @@
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
 #include "membership/fresh_pool.h"
+#include "options/node_group.h"
 #include "primary/asking.h"
 
 namespace hyperloop::ctl {
@@ -35,6 +36,18 @@ constexpr std::chrono::milliseconds kWatch{1000};
 
 bool Has(const std::vector<std::string>& addresses, const std::string& address) {
   return std::ranges::count(addresses, address) != 0;
+}
+
+// HOST:PORT, or a host of the group that the URI names.
+Result<control::Endpoint> EndpointOf(const std::string& uri, const std::string& replica) {
+  const std::string_view name = GroupOfUri(uri);
+  if (name.empty() || replica.find(':') != std::string::npos)
+    return control::ParseEndpoint(replica);
+  HL_ASSIGN_OR_RETURN(const NodeGroup group, ReadNodeGroup(name));
+  const auto found = group.endpoints.find(replica);
+  if (found != group.endpoints.end()) return control::ParseEndpoint(found->second);
+  return NotFound(Text(group.hosts_file, " has no line of ", replica, ": add it, on all hosts ",
+                       "alike, or give HOST:PORT"));
 }
 
 // A change of a group that is proposed to its members, for its primary to make. It asks each time
@@ -58,8 +71,8 @@ class Proposal {
   };
   static Result<Parsed> Parse(const std::string& uri, const std::string& replica) {
     StoreOptions options;
-    HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options));
-    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(replica));
+    HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
+    HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, EndpointOf(uri, replica));
     HL_ASSIGN_OR_RETURN(control::Trust trust, control::Trust::Load(options.keys, nullptr));
     Parsed parsed{endpoint.ToString(), std::move(trust), {}, options.ack_timeout};
     for (const std::string& each : options.replicas) {
@@ -405,7 +418,7 @@ void AddAdd(CLI::App& app, Action* chosen) {
       "a fresh pool of the same size. A call that was interrupted is repeated");
   AddChange(add, options.get(),
             "URI of the group; whether it lists the new replica does not matter",
-            "HOST:PORT of the new replica");
+            "HOST:PORT of the new replica; with a URI hyperloop:///NAME also the name of its host");
   add->callback([=] {
     *chosen = [=] {
       return Add(options->where, options->replica, std::chrono::seconds(options->wait));
@@ -421,7 +434,8 @@ void AddRemoveReplica(CLI::App& app, Action* chosen) {
       "primary serves; all others are there. A call that was interrupted is repeated");
   AddChange(remove, options.get(),
             "URI of the group; whether it lists that replica does not matter",
-            "HOST:PORT of the replica that leaves");
+            "HOST:PORT of the replica that leaves; with a URI hyperloop:///NAME also the name of "
+            "its host");
   remove->callback([=] {
     *chosen = [=] {
       return Remove(options->where, options->replica, std::chrono::seconds(options->wait));

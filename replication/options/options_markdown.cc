@@ -45,6 +45,8 @@ std::string StoreOptionsMarkdown() {
       "in RocksDB's form,\n"
       "`id=hyperloop;replicas=host:port,host:port;name=value`, or in both at once\n"
       "(`id=hyperloop://host:port?device=…;window=16`: the later one wins).\n"
+      "`hyperloop:///NAME` is a group of [hosts alike](operations.md#hosts-alike), whose files say "
+      "replicas, host, keys\nand what holds for all hosts; other options may follow it.\n"
       "Sizes take the suffixes K, M and G (1K = 1024), times ms and s; a time without one is in "
       "milliseconds. In a URI,\n"
       "characters with a meaning there (`%`, `&`, `=`, `;`, `?`, `#`, space) are percent-encoded. "

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <set>
 
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
+#include "options/node_group.h"
 #include "options/option_text.h"
 
 namespace hyperloop {
@@ -15,7 +17,20 @@ Status Malformed(std::string_view uri, const std::string& what) {
                          "; expected hyperloop://host:port,host:port?name=value&…");
 }
 
-Status ParseQuery(std::string_view uri, std::string_view query,
+// Refuses an option of a URI that names a group of this host, if the host's files say it.
+Status CheckIsFree(std::string_view uri, std::string_view option, const NodeGroup& group) {
+  const bool decided = group.decided.contains(option);
+  if (!decided && !IsOfHosts(option)) return {};
+  return InvalidArgument(
+      Text("\"", uri, "\" sets ", option, ", which ",
+           decided ? group.file : Text(group.hosts_file, " and ", group.file),
+           decided ? " sets" : " decide",
+           " for all hosts: ", decided ? "change it there" : "leave it out",
+           ", or give the whole URI, hyperloop://host:port,host:port?name=value&…"));
+}
+
+// `group`: which the URI names; null: it lists replicas.
+Status ParseQuery(std::string_view uri, std::string_view query, const NodeGroup* group,
                   std::set<std::string, std::less<>>* seen, StoreOptions* options) {
   for (size_t start = 0; start <= query.size();) {
     size_t end = std::min(query.find('&', start), query.size());
@@ -31,11 +46,25 @@ Status ParseQuery(std::string_view uri, std::string_view query,
       return Malformed(uri, "has a bad percent-encoding in the value of " + std::string(name) +
                                 " (each % needs two hexadecimal digits, not 00)");
     }
+    if (group != nullptr) HL_RETURN_IF_ERROR(CheckIsFree(uri, name, *group));
     if (!seen->insert(std::string(name)).second)
       return Malformed(uri, "sets " + std::string(name) + " twice");
     HL_RETURN_IF_ERROR(SetStoreOption(name, *value, options));
   }
   return Status::Ok();
+}
+
+// Sets what the group's files say, and what follows from them, and nothing else.
+void TakeGroup(const NodeGroup& group, StoreOptions* options) {
+  options->replicas = group.store.replicas;
+  options->provider = group.store.provider;
+  options->device = group.store.device;
+  options->host = group.store.host;
+  options->keys = group.store.keys;
+  options->pool = group.store.pool;
+  // They were set from text, so they can be.
+  for (const std::string& name : group.decided)
+    SetStoreOption(name, *GetStoreOption(name, group.store), options).IgnoreError();
 }
 
 }  // namespace
@@ -51,12 +80,18 @@ Status ParseStoreUri(std::string_view uri, StoreOptions* options) {
   StoreOptions parsed = *options;
   std::set<std::string, std::less<>> seen;
   size_t question = std::min(rest.find('?'), rest.size());
-  if (std::string_view hosts = rest.substr(0, question); !hosts.empty()) {
+  const std::string_view hosts = rest.substr(0, question);
+  std::optional<NodeGroup> group;
+  if (hosts.starts_with('/')) {
+    HL_ASSIGN_OR_RETURN(group, ReadNodeGroup(hosts.substr(1)));
+    TakeGroup(*group, &parsed);
+  } else if (!hosts.empty()) {
     seen.insert("replicas");
     HL_RETURN_IF_ERROR(SetStoreOption("replicas", hosts, &parsed));
   }
   if (question < rest.size())
-    HL_RETURN_IF_ERROR(ParseQuery(uri, rest.substr(question + 1), &seen, &parsed));
+    HL_RETURN_IF_ERROR(ParseQuery(uri, rest.substr(question + 1),
+                                  group.has_value() ? &*group : nullptr, &seen, &parsed));
   *options = std::move(parsed);
   return Status::Ok();
 }

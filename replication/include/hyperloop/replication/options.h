@@ -94,6 +94,12 @@ Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& op
 // "hyperloop://h1:p1,h2:p2?name=value&name=value" (also "hyperloop" and "hyperloop:" alone, with
 // options to follow). Percent-decoding in values. Anything unknown, doubled or malformed is
 // kInvalidArgument and leaves `options` unchanged.
+//
+// "hyperloop:///NAME?name=value" is the group NAME of this host's files
+// (hyperloop/identity/hosts.h), which are read now: replicas, this host's name, keys, device and
+// pool, and the options that hold for all hosts, which cannot be set here. Besides
+// kInvalidArgument, kNotFound: there is no such group here, or no host; kPermissionDenied: others
+// could have written a file, or this process may not read it.
 Status ParseStoreUri(std::string_view uri, StoreOptions* options);
 // Checks that hold across options (replica count and duplicates, window range, device given for
 // softrnic, pool given …).

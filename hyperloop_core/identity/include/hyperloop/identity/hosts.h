@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,10 +55,19 @@ Result<std::vector<HostLine>> ParseHosts(std::string_view text, const std::strin
 
 // What a group's file says.
 struct GroupFile {
+  struct Setting {
+    std::string name;  // one of GroupSettings()
+    std::string value;
+    size_t line = 0;  // in the file, counted from 1
+  };
   std::string name;
   std::vector<std::string> hosts;  // 1 to 8, in the order of the chain
   uint16_t port = kGroupPort;      // of the replicas; the next one is that of whole files
+  // What else it says, in its order. Whoever uses a value judges it.
+  std::vector<Setting> settings{};
 };
+// The names of all settings that a group's file may have.
+std::span<const std::string_view> GroupSettings();
 // The text of a file `path`. kInvalidArgument names the file, the line and the remedy.
 Result<GroupFile> ParseGroup(std::string_view text, const std::string& path);
 
