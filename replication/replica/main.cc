@@ -3,18 +3,26 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/end_signals.h"
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
+#include "options/node_group.h"
 #include "options/size_option.h"
 #include "replica/replica_program.h"
 
 namespace {
 
+constexpr char kInstance[] = "--instance";
+
 // Refuses options that the provider does not have, and demands those that it needs.
 void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
+  if (app.count("--group") != 0) return;
   const bool soft = device.provider == "softrnic";
   for (const char* name : {"--device", "--host"}) {
     if (soft && app.count(name) == 0) throw CLI::RequiredError(name);
@@ -30,8 +38,8 @@ void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
 }
 
 void AddPoolOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
-  app.add_option("--pool", options->pool, "path of the PMDK pool; made when absent")
-      ->required()
+  app.add_option("--pool", options->pool,
+                 "path of the PMDK pool; made when absent. Required without --group")
       ->type_name("PATH");
   app.add_option("--size", options->size,
                  "bytes of the region (K, M, G), 4M to 15G; needed to make the pool")
@@ -90,6 +98,39 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
       ->type_name("N");
 }
 
+// Which group of this host's files the replica is of. What they say is not said besides.
+void AddGroup(CLI::App& app, std::string* group) {
+  CLI::Option* const option =
+      app.add_option("--group", *group,
+                     "the group of this name in this host's files (/etc/hyperloop, or the folder "
+                     "that HYPERLOOP_NODE names): addresses, keys, host and, where they are not "
+                     "given, pool and device are what the file groups/NAME.conf says, or leads to")
+          ->type_name("NAME");
+  for (const char* decided :
+       {"--size", "--media", "--listen", "--bulk-listen", "--keys", "--insecure", "--provider",
+        "--host", "--gid-index", "--mtu", "--traffic-class"})
+    option->excludes(app.get_option(decided));
+  app.add_option_function<std::string>(
+         kInstance, [](const std::string&) {},
+         "alone: what the service hyperloop-replica@NAME is. The options are those of the file "
+         "replica@NAME.conf in /etc/hyperloop, if there is one, else --group NAME")
+      ->configurable(false)
+      ->type_name("NAME");
+}
+
+// The arguments, with those that --instance NAME alone stands for.
+std::vector<std::string> Resolved(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  if (argc == 2 && words[1].starts_with(kInstance) && words[1].find('=') == strlen(kInstance)) {
+    words = {words[0], kInstance, words[1].substr(strlen(kInstance) + 1)};
+  }
+  if (words.size() != 3 || words[1] != kInstance) return words;
+  std::vector<std::string> resolved{words[0]};
+  for (std::string& each : hyperloop::InstanceArguments("replica", words[2]))
+    resolved.push_back(std::move(each));
+  return resolved;
+}
+
 // The pool is mapped, so a page that its disk cannot read, or that was cut off the file, is a
 // signal. The process ends as in a crash.
 void OnBusError(int) {
@@ -102,6 +143,18 @@ void OnBusError(int) {
   signal(SIGBUS, SIG_DFL);
 }
 
+void Check(const CLI::App& app, const hyperloop::ReplicaOptions& options) {
+  if (app.count(kInstance) != 0)
+    throw CLI::ValidationError(kInstance, "stands alone: leave the others out, or say --group");
+  if (app.count("--group") == 0 && options.pool.empty()) throw CLI::RequiredError("--pool");
+  CheckDevice(app, options.device);
+}
+
+hyperloop::Status TakeFiles(const std::string& name, hyperloop::ReplicaOptions* options) {
+  HL_ASSIGN_OR_RETURN(const hyperloop::NodeGroup group, hyperloop::ReadNodeGroup(name));
+  return hyperloop::TakeGroup(group, options);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -112,16 +165,27 @@ int main(int argc, char** argv) {
   AddPoolOptions(app, &options);
   AddServiceOptions(app, &options);
   AddDeviceOptions(app, &options.device);
-  std::string log_level = "info";
+  std::string log_level = "info", group;
+  AddGroup(app, &group);
   hyperloop::AddMetrics(app, &options.metrics);
   hyperloop::AddLogLevel(app, &log_level);
   hyperloop::AddConfig(app);
   app.name("hyperloop-replica");
   app.set_version_flag("--version", "hyperloop-replica " HYPERLOOP_VERSION);
   hyperloop::AddHelpJson(app);
-  const auto status_to_exit_with =
-      hyperloop::ParseCommandLine(app, argc, argv, [&] { CheckDevice(app, options.device); });
+  std::vector<std::string> words = Resolved(argc, argv);
+  std::vector<char*> pointers;
+  for (std::string& each : words) pointers.push_back(each.data());
+  const auto status_to_exit_with = hyperloop::ParseCommandLine(
+      app, static_cast<int>(pointers.size()), pointers.data(), [&] { Check(app, options); });
   if (status_to_exit_with) return *status_to_exit_with;
+  if (!group.empty()) {
+    const hyperloop::Status taken = TakeFiles(group, &options);
+    if (!taken.ok()) {
+      std::fprintf(stderr, "hyperloop-replica: %s\n", taken.message().c_str());
+      return 1;  // another try helps once the files are mended
+    }
+  }
 
   hyperloop::BlockEndSignals();
   signal(SIGBUS, OnBusError);

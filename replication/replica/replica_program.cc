@@ -46,13 +46,13 @@ Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options,
     return pool;
   }
   if (pool.status().code() != Code::kNotFound) return pool;
-  if (options.size == 0) {
+  const uint64_t size = options.size != 0 ? options.size : options.new_size;
+  if (size == 0) {
     return NotFound(Text("there is no pool ", options.pool, "; give --size to make one"));
   }
-  pool = Pool::Create(options.pool, options.size, pool_options);
+  pool = Pool::Create(options.pool, size, pool_options);
   if (pool.ok())
-    log->Write(LogLevel::kInfo,
-               Text("made pool ", options.pool, ", region of ", options.size, " B"));
+    log->Write(LogLevel::kInfo, Text("made pool ", options.pool, ", region of ", size, " B"));
   return pool;
 }
 
@@ -139,6 +139,22 @@ Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaServ
 }
 
 }  // namespace
+
+Status TakeGroup(const NodeGroup& group, ReplicaOptions* options) {
+  if (!group.has_host)
+    return NotFound(Text("this host, ", group.host, ", is none of the hosts of ", group.file,
+                         ": add it there, on all hosts alike"));
+  if (options->pool.empty()) options->pool = group.pool;
+  options->new_size = group.size;
+  options->listen = group.listen;
+  options->bulk_listen = group.bulk_listen;
+  options->keys = group.store.keys;
+  options->media = group.store.media;
+  options->device.provider = group.store.provider;
+  if (options->device.device.empty()) options->device.device = group.store.device;
+  options->device.host = group.store.host;
+  return {};
+}
 
 Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& shared_log) {
   Log* const log = shared_log.get();
