@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "agent/group_watch.h"
 #include "agent/pages.h"
@@ -15,6 +17,7 @@
 #include "common/end_signals.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/text.h"
+#include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::agent {
@@ -24,6 +27,8 @@ namespace {
 constexpr int kPatientIntervals = 3;
 // A group that holds no database is asked again after so long.
 constexpr std::chrono::seconds kFindAgain{1};
+// So often the files are read of a host whose group the URI names.
+constexpr std::chrono::seconds kReadFiles{1};
 
 int MillisecondsUntil(Time then, Time now) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(then - now).count();
@@ -71,26 +76,39 @@ Status CheckOptions(const AgentOptions& options, StoreOptions* store) {
   return {};
 }
 
+Result<std::unique_ptr<GroupWatch>> WatchOf(const StoreOptions& store) {
+  std::vector<std::unique_ptr<ReplicaWay>> ways;
+  for (const std::string& each : store.replicas) {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaWay> way, ReplicaWay::Make(store, each));
+    ways.push_back(std::move(way));
+  }
+  return GroupWatch::Start(std::move(ways));
+}
+
 class Agent {
  public:
+  ~Agent();
   static Result<std::unique_ptr<Agent>> Make(const AgentOptions& options,
                                              const std::shared_ptr<Log>& log);
   Status Run();
 
  private:
-  Agent(const AgentOptions& options, std::shared_ptr<Log> log, UniqueFd signals,
+  Agent(const AgentOptions& options, StoreOptions store, std::shared_ptr<Log> log, UniqueFd signals,
         std::unique_ptr<GroupWatch> watch, std::unique_ptr<ServiceRunner> runner)
       : options_(options),
+        store_(std::move(store)),
         log_(std::move(log)),
         signals_(std::move(signals)),
         watch_(std::move(watch)),
         runner_(std::move(runner)),
-        standby_(runner_->StandbyCommand(options.replica_files)),
         pages_(3 * options.timing.failover_timeout),
         machine_(options.timing, watch_->size()),
         random_(std::random_device()()) {}
 
   Status StartServer();
+  void ReadFiles(Time now);
+  Status TakeStore(StoreOptions store);
+  StoreOptions StoreOfService() const;
   void Wait(Time until) const;
   bool LookIsOver(Time now) const;
   void EndLook(Time now);
@@ -111,11 +129,16 @@ class Agent {
   void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
 
   const AgentOptions options_;
+  StoreOptions store_;  // by the URI
   const std::shared_ptr<Log> log_;
   const UniqueFd signals_;
-  const std::unique_ptr<GroupWatch> watch_;
+  std::unique_ptr<GroupWatch> watch_;
+  std::vector<std::thread> retired_;  // each ends a former watch, which may wait for a dead replica
+  Time next_read_{};                  // of the files
+  std::string files_error_;           // why they could not be used last; empty: they were
   const std::unique_ptr<ServiceRunner> runner_;
   StandbyRunner standby_;
+  std::string files_unused_;  // why the replica's files here are not used; empty: they are
   Pages pages_;
   std::unique_ptr<metrics::Server> server_;  // ends before the pages
   Machine machine_;
@@ -141,19 +164,62 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
   StoreOptions store;
   HL_RETURN_IF_ERROR(CheckOptions(options, &store));
   HL_ASSIGN_OR_RETURN(UniqueFd signals, EndSignalDescriptor());
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<ServiceRunner> runner,
-                      ServiceRunner::Make({store, options.node, options.db, options.command,
-                                           options.stop_timeout}));
-  std::vector<std::unique_ptr<ReplicaWay>> ways;
-  for (const std::string& each : store.replicas) {
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaWay> way, ReplicaWay::Make(store, each));
-    ways.push_back(std::move(way));
-  }
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, GroupWatch::Start(std::move(ways)));
-  std::unique_ptr<Agent> agent(
-      new Agent(options, log, std::move(signals), std::move(watch), std::move(runner)));
+  HL_ASSIGN_OR_RETURN(
+      std::unique_ptr<ServiceRunner> runner,
+      ServiceRunner::Make({options.node, options.db, options.command, options.stop_timeout}));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, WatchOf(store));
+  std::unique_ptr<Agent> agent(new Agent(options, std::move(store), log, std::move(signals),
+                                         std::move(watch), std::move(runner)));
   HL_RETURN_IF_ERROR(agent->StartServer());
   return agent;
+}
+
+Agent::~Agent() {
+  for (std::thread& each : retired_) each.join();
+}
+
+// A group's host may come or go while the agent runs. Files that cannot be used change nothing.
+void Agent::ReadFiles(Time now) {
+  if (GroupOfUri(options_.uri).empty() || look_began_.has_value() || now < next_read_) return;
+  next_read_ = now + kReadFiles;
+  StoreOptions store;
+  Status taken = CheckOptions(options_, &store);
+  if (taken.ok() && FormatStoreUri(store) != FormatStoreUri(store_))
+    taken = TakeStore(std::move(store));
+  if (!taken.ok() && taken.message() != files_error_)
+    Say(LogLevel::kWarn,
+        Text("goes on with what the files of this host said before: ", taken.message()));
+  files_error_ = taken.message();
+}
+
+// Between two looks.
+Status Agent::TakeStore(StoreOptions store) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, WatchOf(store));
+  watch_.swap(watch);
+  retired_.emplace_back([former = std::move(watch)]() mutable { former.reset(); });
+  store_ = std::move(store);
+  std::vector<std::string> addresses;
+  for (size_t i = 0; i < watch_->size(); ++i) addresses.push_back(watch_->address(i));
+  machine_.SetReplicas(addresses);
+  seen_.clear();
+  database_ = Unavailable("no replica has said yet whether it holds a database");
+  database_epoch_ = 0;
+  Say(LogLevel::kInfo, Text("the files of this host say something else of the group: ",
+                            addresses.size(), " replicas"));
+  return {};
+}
+
+// The files may list a replica that the group has not taken in yet, or one less than it has: no
+// primary opens it so.
+StoreOptions Agent::StoreOfService() const {
+  StoreOptions store = store_;
+  const std::vector<std::string>& recorded = machine_.recorded();
+  if (GroupOfUri(options_.uri).empty() || recorded.empty()) return store;
+  std::erase_if(store.replicas,
+                [&](const std::string& each) { return std::ranges::count(recorded, each) == 0; });
+  for (const std::string& each : recorded)
+    if (std::ranges::count(store.replicas, each) == 0) store.replicas.push_back(each);
+  return store;
 }
 
 Status Agent::StartServer() {
@@ -172,6 +238,7 @@ Status Agent::Run() {
   SayReady(server_ == nullptr ? options_.node : server_->address());
   while (true) {
     Time now = BootClock::now();
+    ReadFiles(now);
     if (!look_began_.has_value() && now >= next_look_) {
       watch_->Begin();
       look_began_ = now;
@@ -310,7 +377,8 @@ Status Agent::DatabaseFound() const {
 
 Status Agent::StartService() {
   standby_.End();
-  HL_RETURN_IF_ERROR(runner_->Start(served_epoch_ != 0 && machine_.epoch() == served_epoch_));
+  const bool own = served_epoch_ != 0 && machine_.epoch() == served_epoch_;
+  HL_RETURN_IF_ERROR(runner_->Start(StoreOfService(), own));
   if (options_.ready == Ready::kServes) machine_.OnReady();
   return {};
 }
@@ -323,8 +391,15 @@ void Agent::KeepStandby(Time now) {
                               "; it is tried again"));
   if (asked_to_end_) return standby_.End();
   if (runner_->runs() || machine_.state() != State::kFollow) return;
-  if (const Status kept = standby_.Keep(now); !kept.ok())
-    Say(LogLevel::kWarn, Text("cannot start the standby: ", kept.message()));
+  const std::string& files = options_.replica_files;
+  const Status usable =
+      files.empty() ? Status() : CheckDirectory(files, DirectoryRule::kOwn).status();
+  if (!usable.ok() && usable.message() != files_unused_)
+    Say(LogLevel::kInfo, Text("tables are brought from other nodes: ", usable.message()));
+  files_unused_ = usable.message();
+  const Status kept =
+      standby_.Keep(runner_->StandbyCommand(StoreOfService(), usable.ok() ? files : ""), now);
+  if (!kept.ok()) Say(LogLevel::kWarn, Text("cannot start the standby: ", kept.message()));
 }
 
 void Agent::CarryOut(Action action, Time now) {
@@ -407,6 +482,26 @@ void Agent::Show(Time now) {
 }
 
 }  // namespace
+
+Status TakeGroup(const NodeGroup& group, AgentOptions* options) {
+  if (!group.has_host)
+    return NotFound(Text("this host, ", group.host, ", is none of the hosts of ", group.file,
+                         ": add it there, on all hosts alike"));
+  if (options->command.empty()) options->command = group.service;
+  if (options->command.empty())
+    return NotFound(Text(group.file,
+                         " names no service: add a line service = PROGRAM ARGUMENTS "
+                         "there, on all hosts alike, or give -- PROGRAM ARGUMENTS"));
+  options->uri = Text("hyperloop:///", group.name);
+  options->node = group.host;
+  options->db = group.database;
+  if (options->replica_files.empty()) options->replica_files = group.pool + ".files";
+  if (options->http.address.empty() && !group.http.empty()) {
+    options->http.address = group.http;
+    options->http.open = true;  // the file says an address of the host
+  }
+  return {};
+}
 
 Status RunAgent(const AgentOptions& options, const std::shared_ptr<Log>& log) {
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Agent> agent, Agent::Make(options, log));

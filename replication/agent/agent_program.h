@@ -16,6 +16,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/metrics/server.h"
 #include "hyperloop/replication/options.h"
+#include "options/node_group.h"
 
 namespace hyperloop::agent {
 
@@ -25,7 +26,9 @@ enum class Ready : uint8_t {
 };
 
 struct AgentOptions {
-  std::string uri;            // of the group, as a primary on this node opens it
+  // Of the group, as a primary on this node opens it. If it names a group of this host's files,
+  // these are read again and again, and the replicas that they list are looked at.
+  std::string uri;
   std::string node;           // this node's name
   std::string db;             // the service's database directory here
   std::string replica_files;  // of a replica on this node, for its tables; empty: none are used
@@ -36,6 +39,10 @@ struct AgentOptions {
   metrics::ServerOptions http;
   Timing timing;
 };
+
+// Sets what a group's files say of this host's agent, as far as it is not set. kNotFound: this host
+// is none of the group's, or no service is told.
+Status TakeGroup(const NodeGroup& group, AgentOptions* options);
 
 // Runs until SIGTERM or SIGINT, which must be blocked in every thread, and ends the service in
 // order then. The calling thread is the one that lives as long as the program.

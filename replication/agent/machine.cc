@@ -62,6 +62,14 @@ const SeenReplica* Machine::Configuration(const Look& look) const {
   return configuration;
 }
 
+// What one that is not listed any more has said proves nothing of the others.
+void Machine::SetReplicas(const std::vector<std::string>& addresses) {
+  replicas_ = addresses.size();
+  all_ = std::max(replicas_, recorded_.size());
+  std::erase_if(known_,
+                [&](const auto& each) { return std::ranges::count(addresses, each.first) == 0; });
+}
+
 // Whether a majority of the configuration's replicas, and of all, has answered.
 bool Machine::Counts(const Look& look) {
   const SeenReplica* const newest = Configuration(look);
@@ -72,6 +80,10 @@ bool Machine::Counts(const Look& look) {
   };
   all_ = std::max(replicas_, newest->members.size() + newest->absent.size());
   if (look.answers.size() < Majority()) return false;
+  if (newest->installed != 0) {
+    recorded_ = newest->members;
+    recorded_.insert(recorded_.end(), newest->absent.begin(), newest->absent.end());
+  }
   return newest->installed == 0 || 2 * answered(newest->members) > newest->members.size();
 }
 

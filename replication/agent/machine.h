@@ -88,6 +88,8 @@ class Machine {
  public:
   // `replicas`: how many the group's URI lists.
   Machine(const Timing& timing, size_t replicas) : timing_(timing), replicas_(replicas) {}
+  // The URI lists these replicas from now on.
+  void SetReplicas(const std::vector<std::string>& addresses);
 
   // `random`: from 0 to 1, another one in each call.
   Action OnLook(const Look& look, Time now, double random);
@@ -109,6 +111,8 @@ class Machine {
     return lease_begin_.has_value() ? *lease_begin_ + timing_.lease : Time::min();
   }
   std::optional<Time> majority_seen() const { return seen_; }
+  // The replicas that the group has, by the configuration that counted last; none: it is not known.
+  const std::vector<std::string>& recorded() const { return recorded_; }
   // After a failure this node takes the group no earlier, but may be started again once where it
   // was. That is a handicap: longer after more failures of late, and over in minutes.
   Time held_until() const;
@@ -145,11 +149,12 @@ class Machine {
   Action End(Action how);
 
   const Timing timing_;
-  const size_t replicas_;
+  size_t replicas_;
   State state_ = State::kLost;
   bool runs_ = false;  // the service, or it is being started
   bool shutdown_ = false;
   size_t all_ = replicas_;  // how many replicas the group has
+  std::vector<std::string> recorded_;
   std::map<std::string, Known> known_;
   std::optional<Time> seen_;  // when the last look began that counted
   Time quiet_since_{};        // no sign of life was seen since then, without a gap

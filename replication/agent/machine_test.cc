@@ -114,6 +114,28 @@ TEST_F(MachineTest, WithoutAMajorityNothingIsTaken) {
   EXPECT_EQ(Looks(seconds(100), 2), Action::kStart);
 }
 
+// A host that comes or goes by the files of the hosts.
+TEST_F(MachineTest, AnotherListOfReplicasCountsFromTheNextLook) {
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
+  std::vector<std::string> list{"r0", "r1", "r2", "r3", "r4"};
+  machine_.SetReplicas(list);
+  EXPECT_EQ(Looks(seconds(100), 2), Action::kNone) << "two of five";
+  EXPECT_EQ(machine_.state(), State::kLost);
+  list.resize(3);
+  machine_.SetReplicas(list);
+  EXPECT_EQ(Looks(seconds(100), 2), Action::kStart) << "two of three";
+}
+
+TEST_F(MachineTest, AReplicaThatIsNotListedAnyMoreGivesNoLease) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  machine_.SetReplicas({"r0"});
+  machine_.SetReplicas({"r0", "r3", "r4"});
+  const Time lease = machine_.lease_end();
+  Serve(timing_.look_interval, 1);
+  EXPECT_EQ(machine_.lease_end(), lease) << "one of three, whatever the former ones had shown";
+}
+
 TEST_F(MachineTest, AReleasedGroupIsTakenAtOnce) {
   for (SeenReplica& each : says_) each.released = true;
   const Time began = now_;

@@ -8,6 +8,7 @@
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log_level.h"
 #include "hyperloop/core/text.h"
+#include "options/node_group.h"
 #include "options/option_text.h"
 
 namespace {
@@ -36,30 +37,52 @@ void AddTime(CLI::App& app, const std::string& name, milliseconds* time, millise
   app.add_option(name, parse, text)->type_name("TIME")->default_str(FormatMilliseconds(*time));
 }
 
-void AddGroupOptions(CLI::App& app, AgentOptions* options) {
-  app.add_option(
-         "--uri", options->uri,
-         "the group, with the device, the pool and the keys of this node, as a primary here "
-         "would open it; restore=true and rebind=true are added")
-      ->required()
-      ->type_name("URI");
-  app.add_option("--node", options->node,
-                 "this node's name, another one than each other agent's of the group")
-      ->required()
+void AddGroupOptions(CLI::App& app, AgentOptions* options, std::string* group) {
+  CLI::Option* const uri = app.add_option(
+      "--uri", options->uri,
+      "the group, with the device, the pool and the keys of this node, as a primary here "
+      "would open it; restore=true and rebind=true are added. Required without --group");
+  uri->type_name("URI");
+  CLI::Option* const node =
+      app.add_option("--node", options->node,
+                     "this node's name, another one than each other agent's of the group. Required "
+                     "without --group");
+  node->type_name("NAME");
+  CLI::Option* const db =
+      app.add_option("--db", options->db,
+                     "the service's database directory on this node, which is bound to the group; "
+                     "made or set to what the group holds whenever the service takes the group. "
+                     "Required without --group");
+  db->type_name("DIR");
+  app.add_option("--group", *group,
+                 "the group of this name in this host's files (/etc/hyperloop, or the folder that "
+                 "HYPERLOOP_NODE names): URI, this node's name, database, service and, with "
+                 "http_port, --http are what the file groups/NAME.conf says, or leads to")
+      ->excludes(uri)
+      ->excludes(node)
+      ->excludes(db)
       ->type_name("NAME");
-  app.add_option("--db", options->db,
-                 "the service's database directory on this node, which is bound to the group; made "
-                 "or set to what the group holds whenever the service takes the group")
-      ->required()
-      ->type_name("DIR");
   app.add_option("--replica-files", options->replica_files,
                  "the directory of files of a replica on this node (POOL.files): while the service "
                  "does not run here, its tables are linked beside DIR instead of brought from "
-                 "other nodes")
+                 "other nodes. With --group it is that of the group's replica here")
       ->type_name("DIR");
   app.add_option("command", options->command,
-                 "-- PROGRAM and its arguments: the service, which opens the database in DIR")
-      ->required();
+                 "-- PROGRAM and its arguments: the service, which opens the database in DIR; with "
+                 "--group, if it is another one than the group's file names");
+}
+
+// What stands in for the files of a group.
+void Check(const CLI::App& app, const AgentOptions& options) {
+  if (app.count("--group") != 0) return;
+  for (const char* name : {"--uri", "--node", "--db"})
+    if (app.count(name) == 0) throw CLI::RequiredError(name);
+  if (options.command.empty()) throw CLI::RequiredError("command");
+}
+
+hyperloop::Status TakeFiles(const std::string& name, AgentOptions* options) {
+  HL_ASSIGN_OR_RETURN(const hyperloop::NodeGroup group, hyperloop::ReadNodeGroup(name));
+  return hyperloop::agent::TakeGroup(group, options);
 }
 
 void AddTimes(CLI::App& app, AgentOptions* options) {
@@ -126,8 +149,8 @@ int main(int argc, char** argv) {
   options.http.first_path = "/cluster";
   options.http.lowest_priority = false;  // a proxy waits for /primary
   options.http.patience = kPatience;
-  std::string ready = "serves", log_level = "info";
-  AddGroupOptions(app, &options);
+  std::string ready = "serves", log_level = "info", group;
+  AddGroupOptions(app, &options, &group);
   AddTimes(app, &options);
   AddShown(app, &options, &ready);
   hyperloop::AddLogLevel(app, &log_level);
@@ -136,13 +159,17 @@ int main(int argc, char** argv) {
   app.positionals_at_end();
   app.set_version_flag("--version", "hyperloop-agent " HYPERLOOP_VERSION);
   hyperloop::AddHelpJson(app);
-  if (const auto status = hyperloop::ParseCommandLine(app, argc, argv)) return *status;
+  if (const auto status =
+          hyperloop::ParseCommandLine(app, argc, argv, [&] { Check(app, options); }))
+    return *status;
   options.ready = ready == "notify" ? Ready::kNotify : Ready::kServes;
 
   hyperloop::BlockEndSignals();
   const auto log = hyperloop::StderrLog("hyperloop-agent", hyperloop::LogLevelOf(log_level));
-  const hyperloop::Status status = hyperloop::agent::RunAgent(options, log);
+  const hyperloop::Status taken = group.empty() ? hyperloop::Status() : TakeFiles(group, &options);
+  const hyperloop::Status status = taken.ok() ? hyperloop::agent::RunAgent(options, log) : taken;
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-agent: %s\n", status.message().c_str());
+  if (!taken.ok()) return 1;  // another try helps once the files are mended
   return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
 }

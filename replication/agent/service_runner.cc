@@ -30,14 +30,13 @@ Result<std::unique_ptr<ServiceRunner>> ServiceRunner::Make(Options options) {
 ServiceRunner::ServiceRunner(Options options, std::string program)
     : options_(std::move(options)), program_(std::move(program)) {}
 
-Status ServiceRunner::Start(bool own) {
+Status ServiceRunner::Start(const StoreOptions& store, bool own) {
   HL_ASSIGN_OR_RETURN(NotifySocket notify, NotifySocket::Make());
   notified_ = false;
   kill_at_.reset();
   tag_ = options_.node + "/" + FormatUuid(RandomUuid());
   ServiceProcess::Command command;
-  command.argv = {program_, "exec", "--bind", options_.db + "=" + BoundUri(options_.store, own),
-                  "--"};
+  command.argv = {program_, "exec", "--bind", options_.db + "=" + BoundUri(store, own), "--"};
   command.argv.insert(command.argv.end(), options_.command.begin(), options_.command.end());
   command.environment = {{kAgentVariable, tag_}, {kNotifyVariable, notify.name()}};
   HL_ASSIGN_OR_RETURN(process_, ServiceProcess::Start(command));
@@ -45,9 +44,10 @@ Status ServiceRunner::Start(bool own) {
   return {};
 }
 
-std::vector<std::string> ServiceRunner::StandbyCommand(const std::string& replica_files) const {
+std::vector<std::string> ServiceRunner::StandbyCommand(const StoreOptions& store,
+                                                       const std::string& replica_files) const {
   std::vector<std::string> argv{program_,    "standby", "--db",
-                                options_.db, "--uri",   FormatStoreUri(options_.store)};
+                                options_.db, "--uri",   FormatStoreUri(store)};
   if (!replica_files.empty()) argv.insert(argv.end(), {"--replica-files", replica_files});
   return argv;
 }

@@ -30,7 +30,6 @@ class ServiceRunner {
  public:
   using Time = BootClock::time_point;
   struct Options {
-    StoreOptions store;  // of the group, as a primary on this node opens it
     std::string node;
     std::string db;
     std::vector<std::string> command;
@@ -40,16 +39,18 @@ class ServiceRunner {
   // be preloaded into it (ctl/preload.h).
   static Result<std::unique_ptr<ServiceRunner>> Make(Options options);
 
-  // The service does not run. `own`: the group is still as the last service of this agent left it
-  // that was ready, so that the directory is the group's already, and need not be read.
-  Status Start(bool own);
+  // The service does not run. `store`: of the group, as a primary on this node opens it. `own`: the
+  // group is still as the last service of this agent left it that was ready, so that the directory
+  // is the group's already, and need not be read.
+  Status Start(const StoreOptions& store, bool own);
   // Asks the service to end, and kills it stop_timeout later. Does nothing if it does not run, or
   // was asked already.
   void Stop(Time now);
   void Kill();
 
   // Of hyperloopctl standby for this service. `replica_files`: of a replica on this node; or empty.
-  std::vector<std::string> StandbyCommand(const std::string& replica_files) const;
+  std::vector<std::string> StandbyCommand(const StoreOptions& store,
+                                          const std::string& replica_files) const;
 
   bool runs() const { return process_ != nullptr; }
   pid_t pid() const { return process_ == nullptr ? 0 : process_->pid(); }

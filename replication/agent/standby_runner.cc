@@ -11,7 +11,12 @@ constexpr std::chrono::seconds kPause{10};
 
 }  // namespace
 
-Status StandbyRunner::Keep(Time now) {
+Status StandbyRunner::Keep(const std::vector<std::string>& command, Time now) {
+  if (command != command_) {
+    End();
+    next_ = now;
+    command_ = command;
+  }
   if (process_ != nullptr || now < next_) return {};
   next_ = now + kPause;
   HL_ASSIGN_OR_RETURN(NotifySocket notify, NotifySocket::Make());

@@ -20,12 +20,9 @@ namespace hyperloop::agent {
 class StandbyRunner {
  public:
   using Time = BootClock::time_point;
-  // `command`: of hyperloopctl standby; command[0] is a path.
-  explicit StandbyRunner(std::vector<std::string> command) : command_(std::move(command)) {}
-
-  // Starts it, unless it runs, or has ended by itself a short time ago. An error is one of this
-  // attempt.
-  Status Keep(Time now);
+  // Has it run by this command, of hyperloopctl standby, whose first word is a path. One that ended
+  // by itself a short time ago is not started yet. An error is one of this attempt.
+  Status Keep(const std::vector<std::string>& command, Time now);
   // It does not run, and has the directory no longer, when this returns.
   void End() { process_.reset(); }
   // Takes note of what has happened. How it ended by itself, once it has; nothing else.
@@ -36,7 +33,7 @@ class StandbyRunner {
   void AddTo(std::vector<pollfd>* polled) const;
 
  private:
-  const std::vector<std::string> command_;
+  std::vector<std::string> command_;  // the last one
   std::unique_ptr<ServiceProcess> process_;
   std::optional<NotifySocket> notify_;  // of process_, as the following
   bool ready_ = false;
