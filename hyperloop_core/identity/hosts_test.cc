@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "support/status_matchers.h"
 
@@ -168,7 +169,11 @@ TEST_F(HostsOfKeysTest, TrustFollowsFromTheFilesAsTheyChange) {
   const auto ring = Load();
   EXPECT_EQ(ring->hosts_file(), Hosts());
   EXPECT_TRUE(ring->trusted().empty()) << "there is no file of hosts yet";
-  EXPECT_OK(ring->Refresh());
+  EXPECT_THAT(ring->Refresh(),
+              StatusIs(Code::kNotFound, AllOf(HasSubstr("hosts file " + Hosts() + ", to which "),
+                                              HasSubstr(" points, is not there: put there"))));
+  EXPECT_OK(ring->Refresh()) << "it is said once";
+  EXPECT_TRUE(ring->hosts_usable());
   Write(Hosts(), OwnLine(*ring) + LineOf("b", "10.0.0.2", '2') + LineOf("c", "10.0.0.3", '3'));
   const uint64_t before = ring->generation(), hosts_before = ring->hosts_generation();
   ASSERT_OK(ring->Refresh());
@@ -256,6 +261,36 @@ TEST_F(HostsOfKeysTest, AFileThatCannotBeUsedNeitherTakesNorGivesAnything) {
   fs::remove(Group("orders"));
   EXPECT_THAT(ring->Refresh(), StatusIs(Code::kPermissionDenied, HasSubstr("groups")));
   EXPECT_EQ(RolesOf(*ring, '2'), kEveryRole) << "others could have removed the file";
+}
+
+// What is in force may be older, and a part of what the file is to say.
+TEST_F(HostsOfKeysTest, WhatWasSeenLastIsToldFromWhatIsInForce) {
+  Write(Hosts(), LineOf("b", "10.0.0.2", '2') + LineOf("c", "10.0.0.3", '3'));
+  const auto ring = Load();
+  uint64_t seen = ring->seen_generation();
+  const auto changes = [&](const std::string& text, bool usable) {
+    Write(Hosts(), text);
+    ring->Refresh().IgnoreError();
+    EXPECT_EQ(ring->hosts_usable(), usable) << text;
+    const uint64_t before = std::exchange(seen, ring->seen_generation());
+    ring->Refresh().IgnoreError();
+    EXPECT_EQ(ring->seen_generation(), seen) << "nothing has changed since";
+    EXPECT_EQ(ring->hosts_usable(), usable) << text;
+    return seen > before;
+  };
+  EXPECT_TRUE(changes(LineOf("b", "10.0.0.2", '2'), true));
+  const uint64_t in_force = ring->generation();
+  EXPECT_TRUE(changes("b 10.0.0.2\n", false));
+  EXPECT_TRUE(changes("b 10.0.0\n", false));
+  EXPECT_EQ(ring->generation(), in_force);
+  EXPECT_TRUE(changes(LineOf("b", "10.0.0.2", '2'), true));
+  Write(Group("orders"), "hosts b\n");
+  EXPECT_FALSE(ring->Refresh().ok());
+  EXPECT_GT(ring->seen_generation(), seen);
+  EXPECT_TRUE(ring->hosts_usable()) << "that is a group's";
+  fs::remove(Hosts());
+  EXPECT_FALSE(ring->Refresh().ok());
+  EXPECT_FALSE(ring->hosts_usable());
 }
 
 TEST_F(HostsOfKeysTest, ABadGroupKeepsNobodyFromStartingAndIsReportedThen) {

@@ -107,10 +107,13 @@ struct KeyRing::Files {
   std::vector<TrustedPeer> listed;  // by `trusted` itself
   std::string hosts_path;           // to which it points
   Seen hosts_seen;
+  bool hosts_good = true;    // the text that was read last
+  bool hosts_usable = true;  // at the last reading
   std::vector<HostLine> hosts;
-  Seen groups_seen;                     // why their folder could not be read
-  std::map<std::string, Group> groups;  // by path
-  bool changed = false;                 // since they were published
+  Seen groups_seen;                      // why their folder could not be read
+  std::map<std::string, Group> groups;   // by path
+  std::array<unsigned char, 32> seen{};  // a hash of what all files of the ring held last
+  bool changed = false;                  // since they were published
   bool hosts_changed = false;
 };
 
@@ -126,7 +129,7 @@ Result<std::shared_ptr<KeyRing>> KeyRing::Load(const std::string& dir) {
   HL_RETURN_IF_ERROR(StartCrypto());
   std::shared_ptr<KeyRing> ring(new KeyRing(dir));
   MutexLock lock(ring->refresh_mutex_);
-  HL_RETURN_IF_ERROR(ring->ReadAll(/*groups=*/false));
+  HL_RETURN_IF_ERROR(ring->ReadAll(/*first_time=*/true));
   // What is wrong with a group is told to who refreshes, and keeps nobody from starting.
   std::map<std::string, Files::Group>& read = ring->files_->groups;
   const Status groups = ring->ReadGroups();
@@ -135,18 +138,21 @@ Result<std::shared_ptr<KeyRing>> KeyRing::Load(const std::string& dir) {
     for (auto& [path, group] : read)
       if (!group.file.has_value()) group.seen = {};
   }
+  ring->NoteSeen();
   ring->Publish();
   return ring;
 }
 
 Status KeyRing::Refresh() {
   MutexLock lock(refresh_mutex_);
-  const Status status = ReadAll(/*groups=*/true);
+  const Status status = ReadAll(/*first_time=*/false);
+  NoteSeen();
   Publish();
   return status;
 }
 
-Status KeyRing::ReadAll(bool groups) {
+// `first_time`: groups are left out, and hosts may be missing.
+Status KeyRing::ReadAll(bool first_time) {
   const auto folder = OpenKeysDirectory(dir_);
   if (!folder.ok()) {
     // Both remember it, so that it is reported once.
@@ -156,8 +162,8 @@ Status KeyRing::ReadAll(bool groups) {
     return first.ok() ? second : first;
   }
   Status first;
-  for (const Status& each : {ReadIdentity(folder->get()), ReadTrusted(folder->get()), ReadHosts(),
-                             groups ? ReadGroups() : Status()}) {
+  for (const Status& each : {ReadIdentity(folder->get()), ReadTrusted(folder->get()),
+                             ReadHosts(first_time), first_time ? Status() : ReadGroups()}) {
     if (each.ok()) continue;
     first = first.ok() ? each : Status(first.code(), first.message() + "; " + each.message());
   }
@@ -196,6 +202,7 @@ Status KeyRing::ReadTrusted(int folder) {
     if (files.hosts_path == hosts_path) return {};
     files.hosts_path = std::move(hosts_path);
     files.hosts_seen = {};
+    files.hosts_usable = true;
     files.hosts_changed = true;
     files.hosts.clear();
     files.groups.clear();
@@ -203,19 +210,30 @@ Status KeyRing::ReadTrusted(int folder) {
   });
 }
 
-Status KeyRing::ReadHosts() {
+Status KeyRing::ReadHosts(bool first_time) {
   Files& files = *files_;
   const std::string& path = files.hosts_path;
   if (path.empty()) return {};
   const auto text = ReadNodeFile(path, kMostHostsBytes);
-  if (text.status().code() == Code::kNotFound && files.hosts.empty()) return {};  // not yet
+  const bool not_yet = text.status().code() == Code::kNotFound && files.hosts.empty();
+  files.hosts_usable = not_yet;
+  if (not_yet && first_time) return {};
+  if (not_yet)
+    return files.hosts_seen.Changed(std::string_view("\0", 1), [&] {
+      return NotFound(Text("hosts file ", path, ", to which ", dir_, "/", kTrustedFile,
+                           " points, is not there: put there, on all hosts alike, the lines that "
+                           "hyperloopctl node init prints on each"));
+    });
   if (!text.ok())
     return files.hosts_seen.Changed(text.status().message(), [&text] { return text.status(); });
-  return files.hosts_seen.Changed(*text, [&]() -> Status {
+  const Status taken = files.hosts_seen.Changed(*text, [&]() -> Status {
+    files.hosts_good = false;
     HL_ASSIGN_OR_RETURN(files.hosts, ParseHosts(*text, path));
-    files.changed = files.hosts_changed = true;
+    files.hosts_good = files.changed = files.hosts_changed = true;
     return {};
   });
+  files.hosts_usable = files.hosts_good;
+  return taken;
 }
 
 Status KeyRing::ReadGroups() {
@@ -248,6 +266,29 @@ Status KeyRing::ReadGroupAt(const std::string& path) {
     files.changed = true;
     return {};
   });
+}
+
+void KeyRing::NoteSeen() {
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, files_->seen.size());
+  const auto add = [&state](const Seen& seen) {
+    crypto_generichash_update(&state, seen.hash.data(), seen.hash.size());
+  };
+  add(*identity_seen_);
+  add(*trusted_seen_);
+  add(files_->hosts_seen);
+  add(files_->groups_seen);
+  for (const auto& [path, group] : files_->groups) {
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(path.c_str()),
+                              path.size() + 1);
+    add(group.seen);
+  }
+  std::array<unsigned char, 32> now;
+  crypto_generichash_final(&state, now.data(), now.size());
+  const bool changed = std::exchange(files_->seen, now) != now;
+  const MutexLock lock(mutex_);
+  seen_generation_ += changed ? 1 : 0;
+  hosts_usable_ = files_->hosts_usable;
 }
 
 // Puts what was read in force.
@@ -332,6 +373,16 @@ uint64_t KeyRing::hosts_generation() const {
 uint64_t KeyRing::generation() const {
   MutexLock lock(mutex_);
   return generation_;
+}
+
+uint64_t KeyRing::seen_generation() const {
+  MutexLock lock(mutex_);
+  return seen_generation_;
+}
+
+bool KeyRing::hosts_usable() const {
+  MutexLock lock(mutex_);
+  return hosts_usable_;
 }
 
 std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, Roles needed,

@@ -46,8 +46,14 @@ Status TakeNode(const LinkArguments& arguments, LinkOptions* options) {
   options->keys = *std::move(keys);
   if (options->listen.has_value()) return {};
   for (const identity::HostLine& host : options->keys->hosts()) {
-    if (host.name != options->keys->name() || host.key != options->keys->public_key()) continue;
+    if (host.name != options->keys->name()) continue;
     HL_ASSIGN_OR_RETURN(options->listen, ParseLinkAddress(host.At(identity::kLinkPort), false));
+    // As while the key is being changed.
+    if (host.key != options->keys->public_key())
+      options->warning = Text(
+          file, " has another key for this host, ", host.name, ", than ", options->keys->dir(),
+          ": hosts that do not trust its own one beside that make no links with it; put there, on "
+          "all hosts alike, what hyperloopctl node init prints on this one");
     return {};
   }
   return NotFound(Text("this host's line is not in ", file,

@@ -71,6 +71,7 @@ struct LinkOptions {
   std::string peers_file;                   // names more; empty: there is none
   std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
   identity::Ciphers ciphers;
+  std::string warning;  // for the log: what is not as it should be; empty: nothing
 
   bool any() const {
     return listen.has_value() || !peers.empty() || !peers_file.empty() || has_hosts();

@@ -48,10 +48,10 @@ LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
       log_(std::make_shared<LimitedLog>(log)),
       peers_watch_(options_.peers_file),
       trusted_watch_(options_.keys == nullptr ? "" : options_.keys->dir() + "/trusted"),
-      hosts_seen_(options_.keys == nullptr ? 0 : options_.keys->hosts_generation()),
-      hosts_taken_(hosts_seen_),
-      looked_(options_.keys == nullptr ? 0 : options_.keys->generation()),
-      judged_(looked_),
+      hosts_seen_(options_.keys == nullptr ? 0 : options_.keys->seen_generation()),
+      hosts_taken_(options_.keys == nullptr ? 0 : options_.keys->hosts_generation()),
+      looked_(hosts_seen_),
+      judged_(options_.keys == nullptr ? 0 : options_.keys->generation()),
       link_names_(NamesForLinks()),
       refusals_(std::move(log), "link from") {}
 

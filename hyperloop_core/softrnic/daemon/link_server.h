@@ -270,11 +270,12 @@ class LinkServer final : public LinkPort {
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
   static constexpr uint64_t kNoHosts = ~uint64_t{0};
-  uint64_t hosts_seen_;    // KeyRing::hosts_generation at the last look
-  uint64_t hosts_taken_;   // that of which the peers were made; kNoHosts: none
-  uint64_t looked_;        // KeyRing::generation at the last look
+  uint64_t hosts_seen_;    // KeyRing::seen_generation at the last look
+  uint64_t hosts_taken_;   // KeyRing::hosts_generation that peers were made of; kNoHosts: none
+  uint64_t looked_;        // KeyRing::seen_generation at the last look
   uint64_t judged_;        // KeyRing::generation by which the open links were judged last
   uint64_t reported_ = 0;  // that of which it was said that it ends no link
+  uint64_t waiting_ = 0;   // that of which it was said that it ends none yet
   // GidPrefix of those that could make links then, and of those that have proved to be since.
   std::set<uint64_t> link_names_;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ HL_GUARDED_BY(sockets_);

@@ -152,17 +152,19 @@ LinkServer::SteadyClock::time_point LinkServer::LookAtFiles(SteadyClock::time_po
   return look_at_;
 }
 
-// True if the hosts of the keys are not those that were taken, and the same as at the last look.
+// True if the hosts of the keys are not those that were taken, and the file says the same as at the
+// last look. If it says nothing that can be used, what it said before may have been a part of it.
 bool LinkServer::HostsAreNew() {
   if (options_.keys == nullptr) return false;
-  const uint64_t now = options_.keys->hosts_generation();
-  return std::exchange(hosts_seen_, now) == now && now != hosts_taken_;
+  const uint64_t seen = options_.keys->seen_generation();
+  return std::exchange(hosts_seen_, seen) == seen && options_.keys->hosts_usable() &&
+         options_.keys->hosts_generation() != hosts_taken_;
 }
 
 void LinkServer::LookAtPeers() {
   const bool new_file = !options_.peers_file.empty() && peers_watch_.Look();
   const bool new_hosts = HostsAreNew() && (options_.peers_file.empty() || peers_watch_.Same());
-  if (new_hosts) hosts_taken_ = hosts_seen_;
+  if (new_hosts) hosts_taken_ = options_.keys->hosts_generation();
   if (!new_file && !new_hosts) {
     if (peers_watch_.restless() == kRestlessLooks)
       LogLine(log_.get(), LogLevel::kWarn,
@@ -334,10 +336,20 @@ void LinkServer::LookAtTrusted() {
     sockets_.known_held();
     RefreshKeys();
     const uint64_t generation = options_.keys->generation();
-    // A file of hosts or of a group may still be written: it counts once it was the same twice.
-    const bool quiet = std::exchange(looked_, generation) == generation || !options_.has_hosts();
+    // A file of hosts or of a group may still be written: it counts once it was the same twice, and
+    // the hosts can be used.
+    const uint64_t seen = options_.keys->seen_generation();
+    const bool same = std::exchange(looked_, seen) == seen;
+    const bool usable = options_.keys->hosts_usable() || !options_.has_hosts();
+    const bool quiet = (same && usable) || !options_.has_hosts();
     if (!quiet) link_names_.merge(NamesForLinks());  // who is new may make links at once
-    if (generation == judged_ || !quiet || !trusted_watch_.Same()) return;
+    if (generation == judged_ || !trusted_watch_.Same()) return;
+    if (same && !usable && std::exchange(waiting_, generation) != generation)
+      LogLine(log_.get(), LogLevel::kWarn,
+              {options_.keys->hosts_file(),
+               " cannot be used, and what it said before may have been a part of it: links stay as "
+               "they are until it can"});
+    if (!quiet) return;
     if (LostItsLines()) {
       if (std::exchange(reported_, generation) == generation) return;
       return LogLine(log_.get(), LogLevel::kError,

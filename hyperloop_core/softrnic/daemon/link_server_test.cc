@@ -473,6 +473,23 @@ TEST_F(HostsLinkServerTest, AFileOfHostsThatCannotBeUsedEndsNoLinkAndMakesNone) 
   EXPECT_TRUE(IsServed(of_b));
 }
 
+// As a file that is copied in pieces: what a part of it does not name has not gone, whatever comes
+// next.
+TEST_F(HostsLinkServerTest, AShortFileBeforeOneThatCannotBeUsedEndsNoLink) {
+  const auto c = MakeHost("c");
+  RawNeighbour of_b(server_->listening(), b_);
+  ASSERT_OK(of_b.Introduce());
+  const std::string own = LineOf(*options_.keys, 1);
+  WriteHosts({own, LineOf(*c, 3)});
+  ASSERT_OK(options_.keys->Refresh());
+  WriteHosts({own, "d 10.0.0.4\n"});
+  ASSERT_TRUE(test::Eventually([&] { return lines_->Has("links stay as they are until it can"); }));
+  EXPECT_TRUE(IsServed(of_b));
+  EXPECT_TRUE(LinksBecome({"b (127.0.0.2:7471)"}));
+  WriteHosts({own, LineOf(*c, 3)});
+  EXPECT_TRUE(LinksBecome({"c (127.0.0.3:7471)"}));
+}
+
 // Neighbours with OpenSSL and without it, at the same server.
 TEST_F(OpenSslLinkServerTest, EachNeighboursLinkIsSealedByWhatBothHave) {
   for (const identity::Ciphers& ciphers : {identity::Ciphers{}, identity::OpenSslCiphers()}) {

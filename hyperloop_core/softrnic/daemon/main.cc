@@ -241,8 +241,9 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
     TellOfLinks(link_options, links->listening(), *log);
+    if (!link_options.warning.empty()) log->Write(LogLevel::kWarn, link_options.warning);
   } else if (!options.links.node.empty()) {
-    log->Write(LogLevel::kWarn, "no links: the keys in " + options.links.node +
+    log->Write(LogLevel::kInfo, "no links: the keys in " + options.links.node +
                                     " are not there, or do not point to a file of hosts; "
                                     "hyperloopctl node init makes both");
   }

@@ -108,8 +108,8 @@ class KeyRing {
  public:
   // kNotFound: no such directory or file; kPermissionDenied: others may read or change what they
   // must not; kInvalidArgument: a malformed file. All name the remedy. A file of hosts may be
-  // missing yet. A file of a group that cannot be used gives nobody a role, and is reported by the
-  // next Refresh.
+  // missing yet. That, and a file of a group that cannot be used, which gives nobody a role, is
+  // reported by the next Refresh.
   static Result<std::shared_ptr<KeyRing>> Load(const std::string& dir);
   ~KeyRing();
 
@@ -141,6 +141,11 @@ class KeyRing {
   // Goes up whenever other lines of `trusted` take the place of those in force, whoever has called
   // Refresh. Ask before the functions above: what they say is of this generation or a later one.
   uint64_t generation() const;
+  // Goes up whenever a file holds something else than at the last reading, or cannot be read for
+  // another reason, whether what it holds is put in force or not.
+  uint64_t seen_generation() const;
+  // False: the file of hosts could not be used when it was read last, so that hosts() is older.
+  bool hosts_usable() const;
   // What gives `key` the name, `needed` and, unless it is empty, `endpoint`, for messages: if there
   // is a file of hosts, what to write there or beside it; else a command. Roles replace those of
   // the line, so the command has those that the name has with this key, too; never those that it
@@ -153,12 +158,13 @@ class KeyRing {
   struct Seen;
   struct Files;
   explicit KeyRing(std::string dir);
-  Status ReadAll(bool groups) HL_REQUIRES(refresh_mutex_);
+  Status ReadAll(bool first_time) HL_REQUIRES(refresh_mutex_);
   Status ReadIdentity(int folder) HL_REQUIRES(refresh_mutex_);
   Status ReadTrusted(int folder) HL_REQUIRES(refresh_mutex_);
-  Status ReadHosts() HL_REQUIRES(refresh_mutex_);
+  Status ReadHosts(bool first_time) HL_REQUIRES(refresh_mutex_);
   Status ReadGroups() HL_REQUIRES(refresh_mutex_);
   Status ReadGroupAt(const std::string& path) HL_REQUIRES(refresh_mutex_);
+  void NoteSeen() HL_REQUIRES(refresh_mutex_);
   void Publish() HL_REQUIRES(refresh_mutex_);
 
   const std::string dir_;
@@ -175,6 +181,8 @@ class KeyRing {
   std::vector<HostLine> hosts_ HL_GUARDED_BY(mutex_);
   uint64_t hosts_generation_ HL_GUARDED_BY(mutex_) = 0;
   uint64_t generation_ HL_GUARDED_BY(mutex_) = 0;
+  uint64_t seen_generation_ HL_GUARDED_BY(mutex_) = 0;
+  bool hosts_usable_ HL_GUARDED_BY(mutex_) = true;
 };
 
 // Makes `dir` (mode 0700) if it does not exist, a new key pair in it under `name`, and an empty
