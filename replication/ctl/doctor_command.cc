@@ -27,6 +27,7 @@
 #include "hyperloop/identity/hosts.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "options/node_group.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -164,10 +165,11 @@ Finding OneGroup(const std::string& path, const std::vector<identity::HostLine>&
               Text(path, " names ", host, ", which has no line among the hosts: add ",
                    "it there, or take it out here")};
     for (const identity::GroupFile& other : *before)
-      if (std::ranges::count(other.hosts, host) != 0 && std::abs(other.port - group->port) < 2)
+      if (std::ranges::count(other.hosts, host) != 0)
         return {Verdict::kBad,
-                Text(path, ": its ports ", group->port, " and ", group->port + 1, " on ", host,
-                     " are those of group ", other.name, ", too: give it another port = NUMBER")};
+                Text(path, " names ", host, ", which is a host of group ", other.name,
+                     ", too: take it out of one, because by these files the RNIC of a host is one "
+                     "replica's")};
   }
   Finding good{Verdict::kGood, Text("group ", group->name, " has ", group->hosts.size(),
                                     " hosts, replicas at port ", group->port)};
@@ -200,8 +202,14 @@ std::vector<Finding> NodeFiles(const std::string& folder) {
   const auto paths = identity::GroupFilesBeside(file);
   if (!paths.ok()) findings.push_back({Verdict::kBad, paths.status().message()});
   std::vector<identity::GroupFile> groups;
-  for (const std::string& path : paths.ok() ? *paths : std::vector<std::string>())
+  for (const std::string& path : paths.ok() ? *paths : std::vector<std::string>()) {
     findings.push_back(OneGroup(path, *hosts, &groups));
+    if (findings.back().verdict == Verdict::kBad || findings.front().verdict == Verdict::kBad)
+      continue;
+    // What is left to judge are values.
+    const auto read = ReadNodeGroup(groups.back().name, folder);
+    if (!read.ok()) findings.back() = {Verdict::kBad, read.status().message()};
+  }
   return findings;
 }
 

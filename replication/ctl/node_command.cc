@@ -56,7 +56,9 @@ void AddNode(CLI::App& app, Action* chosen) {
       "daemon with\n--node /etc/hyperloop, and whatever uses the keys, takes peers and trust from "
       "it, and reads it again when\nit has changed. /etc/hyperloop/groups/NAME.conf, the same "
       "everywhere too, names the hosts of a group\n(hosts = a, b, c): they may be its replicas and "
-      "its primary.");
+      "its primary. Its URI is hyperloop:///NAME on each of them;\nhyperloop-replica --group NAME "
+      "and "
+      "hyperloop-agent --group NAME are all that runs there.");
   CLI::App* const init = node->add_subcommand(
       "init",
       "make this host's identity, unless it has one, and print its line for the file of hosts");
