@@ -4,6 +4,7 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/identity/voucher.h"
+#include "hyperloop/replication/directive.h"
 
 namespace hyperloop::control {
 namespace {
@@ -76,6 +77,20 @@ Status Replicas(std::string_view which, const std::vector<std::string>& nodes,
                               endpoints.size(), " ", which, "replicas"));
 }
 
+Status Check(AgentDirectiveT* directive) {
+  if (directive == nullptr) return {};
+  HL_RETURN_IF_ERROR(Name("owner", directive->owner));
+  HL_RETURN_IF_ERROR(Name("node", directive->node, kMaxDirectiveNode));
+  HL_RETURN_IF_ERROR(ForPeople("by", &directive->by, kMaxDirectiveBy));
+  if (directive->drained.size() > kMaxDrained) {
+    return InvalidArgument(Text("control message with ", directive->drained.size(),
+                                " entries in field drained: at most ", kMaxDrained));
+  }
+  for (const std::string& each : directive->drained)
+    HL_RETURN_IF_ERROR(Name("drained", each, kMaxDirectiveNode));
+  return {};
+}
+
 Status Check(ContentT* content) {
   if (content == nullptr) return {};
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", content->installed_epoch));
@@ -104,6 +119,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Vouchers("proposal_vouchers", hello->proposal_vouchers));
   HL_RETURN_IF_ERROR(ForPeople("failed_way", &hello->failed_way));
   HL_RETURN_IF_ERROR(Name("failed_way_to", hello->failed_way_to, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Check(hello->directive.get()));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
@@ -132,6 +148,13 @@ Status Check(TryWayRequestT* way) {
   HL_RETURN_IF_ERROR(Name("host", way->host, kMaxEndpoint));
   return Name("service", way->service);
 }
+
+Status Check(DirectRequestT* direct) {
+  HL_RETURN_IF_ERROR(Name("group", direct->group));
+  return Check(direct->directive.get());
+}
+
+Status Check(DirectReplyT* reply) { return Check(reply->directive.get()); }
 
 Status Check(StoredFileT* file) {
   if (file != nullptr) return Name("file name", file->name, kMaxFileName);
@@ -204,6 +227,10 @@ Status CheckLimits(BodyUnion* body) {
       return CheckAs<ProposeRequestT>(body);
     case Body::TryWayRequest:
       return CheckAs<TryWayRequestT>(body);
+    case Body::DirectRequest:
+      return CheckAs<DirectRequestT>(body);
+    case Body::DirectReply:
+      return CheckAs<DirectReplyT>(body);
     case Body::ListFilesReply:
       return CheckAs<ListFilesReplyT>(body);
     case Body::PutFileRequest:

@@ -21,6 +21,9 @@ size_t BytesOf(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String
     for (const auto* each : *texts) bytes += each->size() + sizeof(flatbuffers::uoffset_t);
   return bytes;
 }
+size_t BytesOf(const AgentDirective* directive) {
+  return directive == nullptr ? 0 : BytesOf(directive->drained());
+}
 size_t BytesOf(const Content* content) {
   return content == nullptr ? 0 : BytesOf(content->damage());
 }
@@ -36,7 +39,12 @@ Status CheckSharing(const Message& message, size_t size) {
   size_t bytes = 0;
   if (const auto* hello = message.body_as_HelloReply()) {
     bytes = BytesOf(hello->installed_replicas()) + BytesOf(hello->installed_nodes()) +
-            BytesOf(hello->absent_replicas()) + BytesOf(hello->absent_nodes());
+            BytesOf(hello->absent_replicas()) + BytesOf(hello->absent_nodes()) +
+            BytesOf(hello->directive());
+  } else if (const auto* direct = message.body_as_DirectRequest()) {
+    bytes = BytesOf(direct->directive());
+  } else if (const auto* directed = message.body_as_DirectReply()) {
+    bytes = BytesOf(directed->directive());
   } else if (const auto* install = message.body_as_InstallRequest()) {
     bytes = BytesOf(install->nodes()) + BytesOf(install->replicas()) +
             BytesOf(install->absent_nodes()) + BytesOf(install->absent_replicas());

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "common/printable.h"
+#include "hyperloop/replication/directive.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::control {
@@ -199,6 +200,29 @@ TEST_F(LimitsTest, LongFieldsAreRefusedByName) {
   torn.content = std::make_unique<ContentT>();
   torn.content->log_error = novel_;
   ExpectRefused(std::move(torn), "log_error");
+}
+
+TEST_F(LimitsTest, LongFieldsOfADirectiveAreRefusedByName) {
+  const auto expect_refused = [this](auto field, const auto& value, const std::string& name) {
+    for (int i = 0; i < 3; ++i) {
+      auto directive = std::make_unique<AgentDirectiveT>();
+      (*directive).*field = value;
+      HelloReplyT hello;
+      DirectRequestT request;
+      DirectReplyT reply;
+      if (i == 0) hello.directive = std::move(directive), ExpectRefused(std::move(hello), name);
+      if (i == 1) request.directive = std::move(directive), ExpectRefused(std::move(request), name);
+      if (i == 2) reply.directive = std::move(directive), ExpectRefused(std::move(reply), name);
+    }
+  };
+  expect_refused(&AgentDirectiveT::owner, novel_, "owner");
+  expect_refused(&AgentDirectiveT::node, std::string(kMaxDirectiveNode + 1, 'n'), "node");
+  expect_refused(&AgentDirectiveT::node, std::string("a\nb"), "node");
+  expect_refused(&AgentDirectiveT::by, novel_, "by");
+  expect_refused(&AgentDirectiveT::drained, std::vector<std::string>{"a", novel_}, "drained");
+  expect_refused(&AgentDirectiveT::drained, std::vector<std::string>(kMaxDrained + 1, "a"),
+                 "drained");
+  ExpectRefusedWith(DirectRequestT(), &DirectRequestT::group, novel_, "group");
 }
 
 // A line break in a name would forge a line of a log.

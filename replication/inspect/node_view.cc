@@ -88,6 +88,7 @@ class BytesView : public NodeView {
     }
     status.branch_epoch = state.installed.branch.epoch;
     status.branch_owner = text(state.installed.branch.owner);
+    status.directive = state.directive;
     status.media = MediaName(media());
     status.region_size = region_size();
     return status;

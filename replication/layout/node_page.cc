@@ -36,9 +36,94 @@ struct NodeBlock {
 static_assert(sizeof(NodeBlock) == 1024 && offsetof(NodeBlock, replicas) == 112 &&
               offsetof(NodeBlock, branch_epoch) == 888);
 
-uint32_t BlockCrc(NodeBlock block) {
+// The directive that the node keeps, on media, beside each copy of its state.
+struct DirectiveBlock {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t crc;         // as NodeBlock's
+  uint64_t generation;  // of the state with which it was written
+  uint64_t promised_count, promised_writer;
+  uint64_t count, writer;
+  uint64_t when;
+  uint32_t paused;
+  uint32_t drained_count;
+  // Texts are zero terminated.
+  std::array<char, 48> owner;
+  std::array<char, 48> node;
+  std::array<std::array<char, 48>, kMaxDrained> drained;
+  std::array<char, 128> by;
+  std::array<uint8_t, 344> zero;
+};
+static_assert(sizeof(DirectiveBlock) == 1024 && offsetof(DirectiveBlock, owner) == 72 &&
+              offsetof(DirectiveBlock, by) == 552);
+static_assert(sizeof(NodeBlock) == kDirectiveInCopy && kMaxDirectiveNode < 48 &&
+              kMaxDirectiveBy < 128);
+constexpr uint64_t kDirectiveMagic = 0x544345524944'4c48;  // "HLDIRECT"
+constexpr uint32_t kDirectiveVersion = 1;
+
+template <class Block>
+uint32_t BlockCrc(Block block) {
   block.crc = 0;
   return Crc32c(0, &block, sizeof(block));
+}
+
+// False: it has no end, or characters that no text of a directive has.
+template <size_t kSize>
+bool ReadChars(const std::array<char, kSize>& chars, std::string* text) {
+  const auto end = std::find(chars.begin(), chars.end(), '\0');
+  if (end == chars.end()) return false;
+  text->assign(chars.begin(), end);
+  return IsPrintable(*text);
+}
+
+// False: it does not fit.
+template <size_t kSize>
+bool WriteChars(const std::string& text, std::array<char, kSize>* chars) {
+  if (text.size() >= kSize || text.find('\0') != std::string::npos) return false;
+  std::memcpy(chars->data(), text.data(), text.size());
+  return true;
+}
+
+// The generation with which it was written; 0: it is no valid one.
+uint64_t ParseDirective(const std::byte* bytes, Directive* directive, DirectiveNumber* promised) {
+  DirectiveBlock block;
+  std::memcpy(&block, bytes, sizeof(block));
+  if (block.magic != kDirectiveMagic || block.version != kDirectiveVersion ||
+      BlockCrc(block) != block.crc || block.paused > 1 || block.drained_count > kMaxDrained)
+    return 0;
+  *promised = {block.promised_count, block.promised_writer};
+  directive->number = {block.count, block.writer};
+  directive->when = block.when;
+  directive->paused = block.paused == 1;
+  directive->drained.resize(block.drained_count);
+  bool whole = ReadChars(block.owner, &directive->owner) &&
+               ReadChars(block.node, &directive->node) && ReadChars(block.by, &directive->by);
+  for (uint32_t i = 0; i < block.drained_count; ++i)
+    whole = whole && ReadChars(block.drained[i], &directive->drained[i]);
+  return whole ? block.generation : 0;
+}
+
+// False: it does not fit.
+bool MakeDirective(const NodeState& state, uint64_t generation, DirectiveBlock* block) {
+  const Directive& directive = state.directive;
+  if (directive.drained.size() > kMaxDrained) return false;
+  *block = {};
+  block->magic = kDirectiveMagic;
+  block->version = kDirectiveVersion;
+  block->generation = generation;
+  block->promised_count = state.promised.count;
+  block->promised_writer = state.promised.writer;
+  block->count = directive.number.count;
+  block->writer = directive.number.writer;
+  block->when = directive.when;
+  block->paused = directive.paused ? 1 : 0;
+  block->drained_count = static_cast<uint32_t>(directive.drained.size());
+  bool fits = WriteChars(directive.owner, &block->owner) &&
+              WriteChars(directive.node, &block->node) && WriteChars(directive.by, &block->by);
+  for (size_t i = 0; i < directive.drained.size(); ++i)
+    fits = fits && WriteChars(directive.drained[i], &block->drained[i]);
+  block->crc = BlockCrc(*block);
+  return fits;
 }
 
 // False: not a valid copy.
@@ -78,6 +163,22 @@ bool NeverWritten(std::span<const std::byte> page, int copy) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
+// Sets the state's directive. One whose write was cut short was acknowledged to nobody, and the
+// other one is the one before.
+void ReadDirective(std::span<const std::byte> page, NodeState* state) {
+  uint64_t newest = 0;
+  for (const uint64_t copy : kNodeCopyOffsets) {
+    Directive directive;
+    DirectiveNumber promised;
+    const uint64_t generation =
+        ParseDirective(page.data() + copy + kDirectiveInCopy, &directive, &promised);
+    if (generation <= newest) continue;
+    newest = generation;
+    state->directive = std::move(directive);
+    state->promised = promised;
+  }
+}
+
 // Returns the index of the copy that counts, and sets `state` to it; −1: neither is valid.
 int NewestCopy(std::span<const std::byte> page, NodeState* state) {
   int newest = -1;
@@ -114,7 +215,10 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
   if (page.size() < kNodePageSize)
     return Corruption("node page of " + std::to_string(page.size()) + " B is cut short");
   NodeState state;
-  if (NewestCopy(page, &state) >= 0) return state;
+  if (NewestCopy(page, &state) >= 0) {
+    ReadDirective(page, &state);
+    return state;
+  }
   // The second state goes to the second copy. As long as that copy was never written, the first
   // copy holds at most a first state whose write was cut short, and nobody relies on that.
   if (NeverWritten(page, 1)) return NotFound("node page was never written");
@@ -166,10 +270,14 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
     std::memcpy(block.replicas[i].address.data(), replica.address.data(), replica.address.size());
   }
   block.crc = BlockCrc(block);
+  DirectiveBlock directive;
+  if (!MakeDirective(*state, block.generation, &directive))
+    return InvalidArgument("a text of the directive is too long");
   const uint64_t offset = kNodeCopyOffsets[newest == 0 ? 1 : 0];
   std::memcpy(page.data() + offset, &block, sizeof(block));
+  std::memcpy(page.data() + offset + kDirectiveInCopy, &directive, sizeof(directive));
   state->generation = block.generation;
-  return PageRange{offset, sizeof(block)};
+  return PageRange{offset, kDirectiveInCopy + sizeof(directive)};
 }
 
 std::string ReadOwnerName(std::span<const std::byte> page) {

@@ -314,6 +314,9 @@ uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t ind
 
 inline constexpr uint64_t kNodePageSize = 16384;
 inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
+// Behind each copy: the directive, under a CRC of its own. An earlier release leaves it as it is,
+// and a page of one has none; so the newer of the two valid ones counts, whichever copy does.
+inline constexpr uint64_t kDirectiveInCopy = 1024;
 // 8 B, RDMA-written by the primary; not under any CRC.
 inline constexpr uint64_t kHeartbeatOffset = 8192;
 // The owner may write these bytes, which begin with the heartbeat word.

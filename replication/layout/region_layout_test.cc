@@ -368,6 +368,54 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   EXPECT_THAT(WriteNodeState(page, &state), StatusIs(Code::kInvalidArgument));
 }
 
+NodeState Directed(const std::string& node) {
+  NodeState state;
+  state.node = {1};
+  state.directive.number = {4, 5};
+  state.directive.paused = true;
+  state.directive.owner = FormatUuid({7});
+  state.directive.node = node;
+  state.directive.drained = {std::string(kMaxDirectiveNode, 'd'), "e"};
+  state.directive.by = std::string(kMaxDirectiveBy, 'b');
+  state.directive.when = 9;
+  state.promised = {6, 8};
+  return state;
+}
+
+TEST(NodePage, TheDirectiveIsTheOneWrittenLastWhoeverWroteTheState) {
+  std::vector<std::byte> page(kNodePageSize);
+  NodeState first = Directed("a"), second = Directed("b"), third = Directed("c");
+  ASSERT_OK(WriteNodeState(page, &first));
+  EXPECT_EQ(ReadNodeState(page)->directive, first.directive);
+  EXPECT_EQ(ReadNodeState(page)->promised, first.promised);
+  ASSERT_OK(WriteNodeState(page, &second));
+  EXPECT_EQ(ReadNodeState(page)->directive, second.directive);
+  // An earlier release writes its state alone, over the older copy.
+  const std::vector<std::byte> before = page;
+  third.sealed_epoch = 3;
+  const PageRange range = WriteNodeState(page, &third).value();
+  std::copy_n(before.begin() + static_cast<ptrdiff_t>(range.offset + kDirectiveInCopy), 1024,
+              page.begin() + static_cast<ptrdiff_t>(range.offset + kDirectiveInCopy));
+  EXPECT_EQ(ReadNodeState(page)->sealed_epoch, 3u);
+  EXPECT_EQ(ReadNodeState(page)->directive, second.directive);
+  // So does a write of which the second half was lost.
+  page[range.offset + kDirectiveInCopy + 100] ^= std::byte{1};
+  EXPECT_EQ(ReadNodeState(page)->directive, second.directive);
+}
+
+TEST(NodePage, APageOfAnEarlierReleaseHasNoDirective) {
+  std::vector<std::byte> page(kNodePageSize);
+  NodeState state = Directed("a");
+  for (const uint64_t copy : kNodeCopyOffsets) {
+    ASSERT_OK(WriteNodeState(page, &state));
+    std::fill_n(page.begin() + static_cast<ptrdiff_t>(copy + kDirectiveInCopy), 1024, std::byte{0});
+  }
+  EXPECT_EQ(ReadNodeState(page)->directive, Directive());
+  EXPECT_EQ(ReadNodeState(page)->promised, DirectiveNumber());
+  state.directive.node.assign(60, 'n');
+  EXPECT_THAT(WriteNodeState(page, &state), StatusIs(Code::kInvalidArgument));
+}
+
 // Parse functions on arbitrary bytes neither crash nor read outside (the sanitizer build checks),
 // and never return a record out of bounds.
 TEST(Parse, NeverCrashesOnMutatedBytes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/uuid.h"
+#include "hyperloop/replication/directive.h"
 
 namespace hyperloop {
 
@@ -60,6 +61,10 @@ struct NodeState {
   bool released = false;    // the owner of the sealed epoch has released the node
   // That owner only made the database ready for a program that is to open it.
   bool awaits_opening = false;
+  // What operators told the group's agents last, as far as this node knows, and the greatest number
+  // that it has promised to whoever changes that.
+  Directive directive;
+  DirectiveNumber promised;
 };
 
 }  // namespace hyperloop

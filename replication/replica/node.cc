@@ -7,6 +7,7 @@
 
 #include "common/printable.h"
 #include "common/random_uuid.h"
+#include "control/directive.h"
 #include "control/endpoint.h"
 #include "control/owner.h"
 #include "files/member_check.h"
@@ -105,6 +106,8 @@ BodyUnion Node::Handle(const BodyUnion& request) {
       return MakeReply(Propose(*As<ProposeRequestT>(request)));
     case Body::TryWayRequest:
       return MakeReply(TryWay(*As<TryWayRequestT>(request)));
+    case Body::DirectRequest:
+      return MakeReply(Direct(*As<DirectRequestT>(request)));
     default:
       return MakeError(InvalidArgument(Text(BodyName(request.type), " is not a request")));
   }
@@ -137,6 +140,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.tries_ways = true;
   reply.failed_way = failed_way_;
   reply.failed_way_to = failed_way_to_;
+  reply.directive = control::ToMessage(state_.directive);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -387,6 +391,41 @@ Result<control::DoneT> Node::TryWay(const control::TryWayRequestT& request) {
   failed_way_to_ = request.replica;
   if (!tried.ok()) return tried;
   return control::DoneT{};
+}
+
+// A directive may come again, as from an agent that saw that this node had missed it. What has one
+// number is always the same.
+Result<control::DirectReplyT> Node::Direct(const control::DirectRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
+  if (state_.installed.epoch == 0 || group != state_.group) {
+    return InvalidArgument(
+        Text("this replica is not in group ", request.group, ", so it tells its agents nothing"));
+  }
+  const DirectiveNumber number{request.count, request.writer};
+  const DirectiveNumber promised = state_.promised;
+  if (number.count == 0 || (number > promised && number.count - promised.count > kMaxDirectiveStep))
+    return InvalidArgument(Text("directive ", number.count, " where ", promised.count,
+                                " was promised last: it may exceed that by 1 to ",
+                                kMaxDirectiveStep));
+  control::DirectReplyT reply;
+  reply.granted = request.directive == nullptr ? number > promised : number >= promised;
+  if (reply.granted) {
+    NodeState next = state_;
+    next.promised = number;
+    if (request.directive != nullptr) {
+      next.directive = control::FromMessage(request.directive.get());
+      next.directive.number = number;
+    }
+    const bool changes = next.promised != promised || next.directive != state_.directive;
+    if (changes) HL_RETURN_IF_ERROR(Save(std::move(next)));
+    if (changes && request.directive != nullptr)
+      Say(LogLevel::kInfo,
+          Text("the group's agents are told: ", control::DirectiveText(state_.directive)));
+  }
+  reply.promised_count = state_.promised.count;
+  reply.promised_writer = state_.promised.writer;
+  reply.directive = control::ToMessage(state_.directive);
+  return reply;
 }
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {

@@ -11,7 +11,9 @@
 // A Seal names the state that its sender saw, and is granted in no other state. It raises the
 // sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a group will
 // ever need. Only the digest of an owner's id is kept. Every request except Hello, Examine, Seal,
-// Propose and TryWay must come from the sealed owner. A refused request changes nothing.
+// Propose, TryWay and Direct must come from the sealed owner. A refused request changes nothing.
+//
+// What operators tell the group's agents is kept here, too, durably, and changes nothing else.
 #pragma once
 
 #include <cstddef>
@@ -107,6 +109,7 @@ class Node {
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
   Result<control::DoneT> Propose(const control::ProposeRequestT& request);
   Result<control::DoneT> TryWay(const control::TryWayRequestT& request);
+  Result<control::DirectReplyT> Direct(const control::DirectRequestT& request);
 
   // Describes the region's content. Sets `settled`, unless it is null, to false if the log moved
   // meanwhile.

@@ -32,6 +32,7 @@ struct PowerPage {
     const Result<NodeState> state = ReadNodeState(left);
     if (state.status().code() == Code::kNotFound) return uint64_t{0};
     if (!state.ok()) return state.status();
+    directive = state->directive;
     return state->sealed_epoch;
   }
   void ExpectLeft(uint64_t least, uint64_t most, const char* when) {
@@ -40,8 +41,12 @@ struct PowerPage {
       ASSERT_OK(epoch) << " " << when << " " << most;
       ASSERT_GE(*epoch, least) << when;
       ASSERT_LE(*epoch, most) << when;
+      ExpectDirective(least, most);
     }
   }
+
+  // Of one of these promises, and whole.
+  void ExpectDirective(uint64_t least, uint64_t most) const;
 
   struct alignas(64) Memory {
     std::byte bytes[kNodePageSize] = {};
@@ -52,7 +57,25 @@ struct PowerPage {
   std::function<void()> before_persist;
   bool fail = false;
   std::mt19937_64 random{1};
+  Directive directive;  // that Left found
 };
+
+// Its number is that of the promise.
+Directive DirectiveOf(uint64_t epoch) {
+  Directive directive;
+  directive.number = {epoch, epoch};
+  directive.by.assign(1 + epoch % 100, static_cast<char>('a' + epoch % 26));
+  directive.drained.assign(epoch % 8, "node" + std::to_string(epoch));
+  return directive;
+}
+
+void PowerPage::ExpectDirective(uint64_t least, uint64_t most) const {
+  ASSERT_GE(directive.number.count, least);
+  ASSERT_LE(directive.number.count, most);
+  if (directive.number.count != 0) {
+    ASSERT_EQ(directive, DirectiveOf(directive.number.count));
+  }
+}
 
 // Large enough that its copy has many lines that differ from the one before.
 NodeState Promise(uint64_t epoch) {
@@ -64,6 +87,7 @@ NodeState Promise(uint64_t epoch) {
   for (uint64_t i = 0; i < 1 + epoch % 8; ++i)
     state.installed.replicas.push_back(
         {Uuid{static_cast<uint8_t>(i)}, "host" + std::to_string(epoch * 7 + i) + ":1234"});
+  state.directive = DirectiveOf(epoch);
   return state;
 }
 

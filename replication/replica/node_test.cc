@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/random_uuid.h"
+#include "control/directive.h"
 #include "control/owner.h"
 #include "journal/redo.h"
 #include "support/status_matchers.h"
@@ -642,6 +643,113 @@ TEST_F(NodeTest, AProposalIsToldUntilItIsInstalled) {
   EXPECT_EQ(Hello().proposed_replica, "");
   ASSERT_OK(propose("host:8"));
   EXPECT_EQ(Hello().proposed_replica, "") << "the group has it";
+}
+
+class DirectTest : public NodeTest {
+ protected:
+  DirectTest() {
+    FormatAs(kGroup);
+    EXPECT_OK(Ask(Seal(1, kAnn)));
+    EXPECT_OK(Ask(Install(1, kAnn)));
+  }
+  static DirectRequestT Promise(uint64_t count, uint64_t writer) {
+    DirectRequestT request;
+    request.group = kGroup;
+    request.count = count;
+    request.writer = writer;
+    return request;
+  }
+  static DirectRequestT Give(uint64_t count, uint64_t writer, const std::string& node) {
+    DirectRequestT request = Promise(count, writer);
+    hyperloop::Directive directive;
+    directive.paused = true;
+    directive.owner = kOtherGroup;
+    directive.node = node;
+    directive.drained = {"x", "y"};
+    directive.by = "ann";
+    directive.when = 1700000000;
+    request.directive = ToMessage(directive);
+    return request;
+  }
+  DirectReplyT Direct(DirectRequestT request) {
+    const BodyUnion answer = node_->Handle(MakeBody(std::move(request)));
+    const auto* const reply = As<DirectReplyT>(answer);
+    EXPECT_NE(reply, nullptr);
+    return reply == nullptr ? DirectReplyT() : *reply;
+  }
+  hyperloop::Directive Told() { return FromMessage(Hello().directive.get()); }
+};
+
+TEST_F(DirectTest, APromiseIsGrantedOncePerNumberAndKeepsSmallerOnesOut) {
+  EXPECT_NE(Hello().directive, nullptr) << "says that it keeps one";
+  EXPECT_EQ(Told(), hyperloop::Directive());
+  EXPECT_TRUE(Direct(Promise(5, 1)).granted);
+  EXPECT_FALSE(Direct(Promise(5, 1)).granted);
+  EXPECT_TRUE(Direct(Promise(5, 2)).granted);
+  const DirectReplyT refused = Direct(Give(5, 1, "b"));
+  EXPECT_FALSE(refused.granted);
+  EXPECT_EQ(refused.promised_count, 5u);
+  EXPECT_EQ(refused.promised_writer, 2u);
+  EXPECT_FALSE(Direct(Promise(4, 9)).granted);
+  EXPECT_EQ(Told(), hyperloop::Directive());
+  const DirectReplyT given = Direct(Give(5, 2, "b"));
+  EXPECT_TRUE(given.granted);
+  EXPECT_EQ(Told().node, "b");
+  EXPECT_EQ(FromMessage(given.directive.get()), Told());
+  // Whoever is promised the next number learns what was given.
+  EXPECT_EQ(FromMessage(Direct(Promise(6, 1)).directive.get()), Told());
+}
+
+TEST_F(DirectTest, WhatWasGrantedSurvivesRestartsAndTakings) {
+  EXPECT_TRUE(Direct(Promise(5, 1)).granted);
+  EXPECT_TRUE(Direct(Give(5, 1, "b")).granted);
+  EXPECT_TRUE(Direct(Promise(7, 1)).granted);
+  const hyperloop::Directive told = Told();
+  EXPECT_EQ(told.number, (DirectiveNumber{5, 1}));
+  EXPECT_EQ(told.drained, (std::vector<std::string>{"x", "y"}));
+  for (int i = 0; i < 4; ++i) {
+    Restart();
+    EXPECT_EQ(Told(), told);
+    EXPECT_FALSE(Direct(Promise(6, 1)).granted) << "it has promised a greater one";
+    ASSERT_OK(Ask(Seal(Hello().sealed_epoch + 1, kBob)));
+    EXPECT_EQ(Told(), told);
+  }
+}
+
+// As an agent gives it that saw that this node had missed it.
+TEST_F(DirectTest, TheSameMayBeGivenAgain) {
+  EXPECT_TRUE(Direct(Give(5, 1, "b")).granted) << "without a promise before";
+  const int persists = media_.persists;
+  EXPECT_TRUE(Direct(Give(5, 1, "b")).granted);
+  EXPECT_EQ(media_.persists, persists);
+  EXPECT_FALSE(Direct(Give(4, 9, "c")).granted);
+  EXPECT_EQ(Told().node, "b");
+}
+
+TEST_F(DirectTest, WhatIsNotDurableIsNotGranted) {
+  media_.fail = true;
+  EXPECT_THAT(Ask(Promise(5, 1)), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(Ask(Give(5, 1, "b")), StatusIs(Code::kUnavailable));
+  media_.fail = false;
+  EXPECT_EQ(Told(), hyperloop::Directive());
+  EXPECT_TRUE(Direct(Promise(1, 1)).granted);
+}
+
+TEST_F(DirectTest, AnotherGroupsAndNumbersThatAreUsedUpAreRefused) {
+  DirectRequestT other = Promise(5, 1);
+  other.group = kOtherGroup;
+  EXPECT_THAT(Ask(other), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Promise(0, 1)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Promise(kMaxDirectiveStep + 1, 1)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Promise(~uint64_t{0}, 1)), StatusIs(Code::kInvalidArgument));
+  EXPECT_TRUE(Direct(Promise(kMaxDirectiveStep, 1)).granted);
+}
+
+TEST_F(NodeTest, ANodeOfNoGroupTellsAgentsNothing) {
+  DirectRequestT request;
+  request.group = kGroup;
+  request.count = 1;
+  EXPECT_THAT(Ask(request), StatusIs(Code::kInvalidArgument));
 }
 
 // Before it is of any group, too.

@@ -270,6 +270,13 @@ void AddNodeSeeds(std::vector<Input>* seeds) {
   TryWayRequestT way;
   way.replica = "host:1";
   way.host = "far";
+  DirectRequestT promise, direct;
+  promise.group = direct.group = FormatUuid(kGroup);
+  promise.count = direct.count = 3;
+  direct.directive = std::make_unique<AgentDirectiveT>();
+  direct.directive->paused = true;
+  direct.directive->node = "b";
+  direct.directive->drained = {"c", "d"};
   const std::vector<uint8_t> frames[] = {EncodeFrame(MakeBody(HelloRequestT{})),
                                          EncodeFrame(MakeBody(seal)),
                                          EncodeFrame(MakeBody(ExamineRequestT{})),
@@ -282,6 +289,8 @@ void AddNodeSeeds(std::vector<Input>* seeds) {
                                          EncodeFrame(MakeBody(From<ReleaseRequestT>(0))),
                                          EncodeFrame(MakeBody(propose)),
                                          EncodeFrame(MakeBody(way)),
+                                         EncodeFrame(MakeBody(std::move(promise))),
+                                         EncodeFrame(MakeBody(std::move(direct))),
                                          EncodeFrame(MakeError(Fenced("epoch 9 is another's")))};
   Input all{kNode};
   for (const auto& frame : frames) {

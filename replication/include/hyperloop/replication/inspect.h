@@ -17,6 +17,7 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/replication/directive.h"
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop {
@@ -50,6 +51,7 @@ struct NodeStatus {
   // them, as it said last; empty: none.
   std::string owner_damage;
   std::string datapath;  // of the queues that it serves; empty: it serves none
+  Directive directive;   // what operators told the group's agents last, as far as it knows
 
   // The rest is empty until the region was formatted.
   bool formatted = false;
