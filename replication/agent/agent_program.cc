@@ -15,6 +15,7 @@
 #include "agent/standby_runner.h"
 #include "common/agent_mark.h"
 #include "common/end_signals.h"
+#include "control/directive.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
@@ -29,6 +30,8 @@ constexpr int kPatientIntervals = 3;
 constexpr std::chrono::seconds kFindAgain{1};
 // So often the files are read of a host whose group the URI names.
 constexpr std::chrono::seconds kReadFiles{1};
+// So is a replica that has missed what agents are told.
+constexpr std::chrono::seconds kGiveAgain{5};
 
 int MillisecondsUntil(Time then, Time now) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(then - now).count();
@@ -102,7 +105,7 @@ class Agent {
         watch_(std::move(watch)),
         runner_(std::move(runner)),
         pages_(3 * options.timing.failover_timeout),
-        machine_(options.timing, watch_->size()),
+        machine_(options.timing, watch_->size(), options.node),
         random_(std::random_device()()) {}
 
   Status StartServer();
@@ -123,6 +126,9 @@ class Agent {
   std::vector<size_t> Newest() const;
   // What was said so far. kNotFound: a majority holds none.
   Status DatabaseFound() const;
+  // Gives the directive to replicas that have missed it, as new ones have.
+  void SpreadDirective(Time now);
+  void NoteDirective();
   Look LookOf(const std::vector<Result<NodeStatus>>& seen) const;
   void Show(Time now);
   Picture PictureOf() const;
@@ -151,6 +157,8 @@ class Agent {
   uint64_t database_epoch_ = 0;
   Time next_find_{};           // if none was found
   uint64_t served_epoch_ = 0;  // the newest under which the service here was ready; 0: none
+  Time next_give_{};
+  Directive directive_said_;
   uint64_t looks_ = 0, looks_without_majority_ = 0, service_ends_ = 0;
   bool asked_to_end_ = false;
   std::string why_;         // the service does not run; empty: there is nothing to say
@@ -297,7 +305,8 @@ Look Agent::LookOf(const std::vector<Result<NodeStatus>>& seen) const {
     look.answers[watch_->address(i)] = {status.sealed_epoch, status.installed_epoch,
                                         status.owner,        runner_->Owns(status.owner_name),
                                         status.released,     status.heartbeat,
-                                        status.replicas,     status.absent};
+                                        status.replicas,     status.absent,
+                                        status.directive};
   }
   return look;
 }
@@ -314,8 +323,27 @@ void Agent::EndLook(Time now) {
   const double random = std::uniform_real_distribution<double>()(random_);
   const Action action = machine_.OnLook(look, now, random);
   if (machine_.majority_seen() == before) ++looks_without_majority_;
+  NoteDirective();
   CarryOut(action, now);
+  SpreadDirective(now);
   FindDatabase(now);
+}
+
+void Agent::NoteDirective() {
+  if (machine_.directive() == directive_said_) return;
+  directive_said_ = machine_.directive();
+  Say(LogLevel::kInfo, "agents are told: " + control::DirectiveText(directive_said_));
+}
+
+void Agent::SpreadDirective(Time now) {
+  const Directive& directive = machine_.directive();
+  if (!machine_.told_by_most() || directive.number.count == 0 || now < next_give_) return;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!seen_[i].ok() || seen_[i]->installed_epoch == 0) continue;
+    if (seen_[i]->directive.number >= directive.number) continue;
+    watch_->Give(i, seen_[i]->group, directive);
+    next_give_ = now + kGiveAgain;
+  }
 }
 
 void Agent::NoteService(Time now) {
@@ -435,11 +463,17 @@ Picture Agent::PictureOf() const {
   picture.state = StateName(machine_.state());
   const bool waits = machine_.state() == State::kCandidate && !database_.ok();
   picture.why = waits ? database_.message() : why_;
+  const Directive& directive = machine_.directive();
+  picture.directive = directive.number.count == 0 ? "" : control::DirectiveText(directive);
+  picture.paused = directive.paused;
+  picture.drained = directive.Drains(options_.node);
+  if (machine_.state() == State::kCandidate && machine_.held_back())
+    picture.why = "operators hold it back: " + picture.directive;
   picture.epoch = machine_.epoch();
   picture.released = machine_.released();
   picture.primary = machine_.state() == State::kPrimary;
   picture.lease_end = machine_.lease_end();
-  picture.standby = !runner_->runs() && !asked_to_end_;
+  picture.standby = !runner_->runs() && !asked_to_end_ && !machine_.held_back();
   picture.standby_ready = standby_.ready();
   picture.seen = machine_.majority_seen();
   picture.service_pid = static_cast<uint64_t>(runner_->pid());

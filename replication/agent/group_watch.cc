@@ -52,7 +52,7 @@ void GroupWatch::Begin() {
 void GroupWatch::NoteEndedLocked() {
   const bool waits = std::ranges::any_of(places_, [this](const Place& place) {
     mutex_.known_held();
-    return place.work != Work::kNone && place.round == round_ && place.expected;
+    return place.work == Work::kLook && place.round == round_ && place.expected;
   });
   // It cannot fail but when the counter is at its end, and so readable anyway.
   const uint64_t one = 1;
@@ -81,6 +81,12 @@ std::vector<Result<NodeStatus>> GroupWatch::Take() const {
   return seen;
 }
 
+void GroupWatch::Give(size_t place, const std::string& group, const Directive& directive) {
+  const MutexLock lock(mutex_);
+  places_[place].give.emplace(group, directive);
+  begun_.notify_all();
+}
+
 void GroupWatch::FindDatabase(size_t place) {
   const MutexLock lock(mutex_);
   places_[place].find = true;
@@ -102,22 +108,25 @@ void GroupWatch::Run(Place& place) {
   MutexLock lock(mutex_);
   while (true) {
     begun_.wait(mutex_, [&]() HL_REQUIRES(mutex_) {
-      return ending_ || place.find || place.work != Work::kNone;
+      return ending_ || place.find || place.give.has_value() || place.work != Work::kNone;
     });
     if (ending_) return;
     if (place.work == Work::kNone) {
-      place.work = Work::kFindDatabase;
-      place.find = false;
+      place.work = place.find ? Work::kFindDatabase : Work::kGive;
+      if (place.find) place.find = false;
     }
     const Work work = place.work;
+    const auto give = work == Work::kGive ? std::exchange(place.give, std::nullopt) : std::nullopt;
     const uint64_t asked = asked_;
     lock.unlock();
     Result<NodeStatus> seen = Unavailable("not looked at");
     Result<bool> database = false;
     if (work == Work::kLook) seen = place.way->Look();
     if (work == Work::kFindDatabase) database = place.way->HoldsDatabase();
+    if (give.has_value()) place.way->Give(give->first, give->second).IgnoreError();
     lock.lock();
     place.work = Work::kNone;
+    if (work == Work::kGive) continue;
     if (work == Work::kFindDatabase) {
       if (asked == asked_) place.database = std::move(database);
       continue;

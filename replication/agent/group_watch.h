@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "agent/replica_way.h"
@@ -42,6 +43,10 @@ class GroupWatch {
   // What they said. An error says why a replica has not answered, or has not yet.
   std::vector<Result<NodeStatus>> Take() const;
 
+  // Has a replica given what a majority tells agents, which it has missed, as FindDatabase: by its
+  // thread, and once that has time. What comes of it shows at a later look.
+  void Give(size_t place, const std::string& group, const Directive& directive);
+
   // Has a replica asked whether it holds a database of the group (ReplicaWay::HoldsDatabase), by
   // its thread and once that has time. Waits for nothing.
   void FindDatabase(size_t place);
@@ -51,7 +56,7 @@ class GroupWatch {
   std::optional<Result<bool>> database(size_t place) const;
 
  private:
-  enum class Work : uint8_t { kNone, kLook, kFindDatabase };
+  enum class Work : uint8_t { kNone, kLook, kGive, kFindDatabase };
   struct Place {
     std::unique_ptr<ReplicaWay> way;
     std::thread thread;
@@ -60,6 +65,7 @@ class GroupWatch {
     bool expected = true;  // it answered the last time
     uint64_t round = 0;    // of the look that is under way, or was last
     Result<NodeStatus> seen = Unavailable("not looked at yet");  // by it
+    std::optional<std::pair<std::string, Directive>> give;       // that is to be begun
     bool find = false;                                           // FindDatabase is to be begun
     std::optional<Result<bool>> database;
   };

@@ -120,10 +120,29 @@ void Machine::LearnOwner(const Look& look, Time now) {
     ours += IsOurs(seen) ? 1 : 0;
     others += installed && !IsOurs(seen) && !seen.named ? 1 : 0;
   }
+  std::map<std::string_view, size_t> owners;
+  owner_.clear();
+  for (const auto& [address, seen] : look.answers)
+    if (seen.sealed == epoch_ && ++owners[seen.owner] >= Majority()) owner_ = seen.owner;
   released_ = released >= Majority();
   if (released_ && std::exchange(released_epoch_, epoch_) != epoch_) released_seen_ = now;
   ours_ = ours >= Majority();
   others_ = others >= Majority();
+}
+
+// Whoever changes it reaches a majority, which any majority that answers has a replica in common
+// with; and a newer one was made by somebody who knew the older one.
+void Machine::LearnDirective(const Look& look) {
+  const Directive* told = nullptr;
+  for (const auto& [address, seen] : look.answers) {
+    const auto alike = std::ranges::count_if(
+        look.answers, [&](const auto& other) { return other.second.directive == seen.directive; });
+    told_by_most_ = static_cast<size_t>(alike) >= Majority();
+    if (told_by_most_ || told == nullptr || seen.directive.number > told->number)
+      told = &seen.directive;
+    if (told_by_most_) break;
+  }
+  directive_ = *told;
 }
 
 // Any majority of all replicas has one of those whose heartbeats were new at this time or later.
@@ -148,6 +167,7 @@ Action Machine::OnLook(const Look& look, Time now, double random) {
   if (!seen_.has_value() || look.began - *seen_ > MostGap()) quiet_since_ = now;
   seen_ = look.began;
   LearnOwner(look, now);
+  LearnDirective(look);
   NoteClaim(now);
   JudgeFailure(now);
   return runs_ ? Run(now) : Wait(look, now, random);
@@ -168,8 +188,16 @@ void Machine::NoteClaim(Time now) {
 
 Action Machine::Run(Time now) {
   taken_ = taken_ || (had_group_ && others_);
-  if (taken_ && state_ != State::kStopping) return End(Action::kStop);
-  return OnTime(now);
+  if (state_ == State::kStopping || (!taken_ && !HasToLeave())) return OnTime(now);
+  leaves_ = !taken_;
+  return End(Action::kStop);
+}
+
+// Operators want the group elsewhere, and this node's service has it.
+bool Machine::HasToLeave() const {
+  if (!told_by_most_ || directive_.paused || !had_group_ || !ours_) return false;
+  const bool switches = directive_.owner == own_ && !directive_.node.empty();
+  return (switches && directive_.node != node_) || directive_.Drains(node_);
 }
 
 // Of a time in which the agent stood still, no more counts than a gap between looks may last.
@@ -179,6 +207,8 @@ void Machine::NoteWatched(Time now) {
   if (!had_group_ || !ready_) starting_ += watched;
   if (taken_) {
     without_lease_ += watched;
+  } else if (directive_.paused) {
+    without_lease_ = BootClock::duration(0);
   } else if (!lease_begin_.has_value() || now < lease_end()) {
     without_lease_ = BootClock::duration(0);
   } else {
@@ -225,15 +255,37 @@ Time Machine::held_until() const {
   return *last_failure_ + timing_.hold_off * (1u << std::min(failures_ - 1, kMostDoublings));
 }
 
+// Whoever has the group, or had it last, is to leave it to a node.
+bool Machine::IsLeft() const {
+  return !directive_.node.empty() && !owner_.empty() && directive_.owner == owner_;
+}
+
+// For a bounded time.
+bool Machine::IsLeftToAnother(Time now) {
+  const bool left = IsLeft() && directive_.node != node_;
+  if (!left) left_since_.reset();
+  if (left && !left_since_.has_value()) left_since_ = now;
+  return left && now - *left_since_ < timing_.take_timeout;
+}
+
 Action Machine::Wait(const Look& look, Time now, double random) {
   if (shutdown_ || !IsFree()) {
     due_.reset();
+    left_since_.reset();
     const bool quiet = now - quiet_since_ >= timing_.failover_timeout / 2;
     state_ = quiet && !shutdown_ ? State::kSuspect : State::kFollow;
     return Action::kNone;
   }
+  if (held_back() || IsLeftToAnother(now)) {
+    due_.reset();
+    state_ = State::kCandidate;
+    return Action::kNone;
+  }
+  // At once, and no second time after a start that failed.
+  const bool left_to_me = IsLeft() && directive_.node == node_ && tried_ != directive_.number;
+  if (left_to_me) due_ = now;
   if (!due_.has_value()) {
-    const bool restarts = had_group_ && ours_ &&
+    const bool restarts = had_group_ && ours_ && !leaves_ &&
                           (!last_restart_.has_value() || now - *last_restart_ >= kRestartInterval);
     if (restarts) last_restart_ = now;
     const auto wait =
@@ -246,9 +298,10 @@ Action Machine::Wait(const Look& look, Time now, double random) {
 
 Action Machine::Start(Time now) {
   due_.reset();
+  if (IsLeft() && directive_.node == node_) tried_ = directive_.number;
   state_ = State::kTaking;
   runs_ = true;
-  ready_ = had_group_ = failed_ = taken_ = killed_ = false;
+  ready_ = had_group_ = failed_ = taken_ = killed_ = leaves_ = false;
   called_ = now;
   starting_ = without_lease_ = BootClock::duration(0);
   epoch_at_start_ = epoch_;
@@ -268,7 +321,7 @@ Action Machine::Start(Time now) {
 
 void Machine::OnEnded(Time) {
   if (!runs_) return;
-  failed_ = state_ != State::kStopping || !had_group_ || !shutdown_;
+  failed_ = state_ != State::kStopping || !had_group_ || (!shutdown_ && !leaves_);
   runs_ = false;
   lease_begin_.reset();
   state_ = State::kFollow;

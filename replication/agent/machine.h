@@ -18,6 +18,11 @@
 //   heartbeat of its service. A heartbeat that is new in one look was written after the look before
 //   it had begun. Another node's majority has a replica in common with this one, and that node sees
 //   the heartbeat when it looks there, or later, and waits longer than any lease from then on.
+// - What operators tell all agents, the directive, is read with each look. It counts as a majority
+//   of all replicas tells it; where none is told by a majority that answers, the newest one does,
+//   which a majority may have. So what a majority had when a look began is obeyed by each decision
+//   that rests on that look, or on a later one. Only one that a majority tells ends a healthy
+//   service.
 // - A predecessor whose group was taken may have written a heartbeat just before a majority was
 //   sealed. So this node is the primary only when a lease from then on would be over, too; or, if
 //   the predecessor had closed the group, one from the time at which that was seen. One more
@@ -31,9 +36,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/boot_clock.h"
+#include "hyperloop/replication/directive.h"
 
 namespace hyperloop::agent {
 
@@ -47,6 +54,7 @@ struct Timing {
   std::chrono::milliseconds stagger{400};
   std::chrono::milliseconds hold_off{10000};
   std::chrono::milliseconds start_timeout{60000};
+  std::chrono::milliseconds take_timeout{15000};
 };
 
 // What a replica says.
@@ -58,6 +66,7 @@ struct SeenReplica {
   bool released = false;  // the owner has closed in order
   uint64_t heartbeat = 0;
   std::vector<std::string> members, absent;  // of the installed configuration; addresses
+  Directive directive = {};
 };
 // One look at all replicas.
 struct Look {
@@ -86,8 +95,9 @@ enum class Action : uint8_t {
 
 class Machine {
  public:
-  // `replicas`: how many the group's URI lists.
-  Machine(const Timing& timing, size_t replicas) : timing_(timing), replicas_(replicas) {}
+  // `replicas`: how many the group's URI lists. `node`: this node's name.
+  Machine(const Timing& timing, size_t replicas, std::string node)
+      : timing_(timing), replicas_(replicas), node_(std::move(node)) {}
   // The URI lists these replicas from now on.
   void SetReplicas(const std::vector<std::string>& addresses);
 
@@ -116,6 +126,11 @@ class Machine {
   // After a failure this node takes the group no earlier, but may be started again once where it
   // was. That is a handicap: longer after more failures of late, and over in minutes.
   Time held_until() const;
+  // What operators say, as of the last look that counted; all zero: nothing.
+  const Directive& directive() const { return directive_; }
+  bool told_by_most() const { return told_by_most_; }  // it is, by a majority of all
+  // This node takes no group, whoever had it, because of that.
+  bool held_back() const { return directive_.paused || directive_.Drains(node_); }
   uint64_t takings() const { return takings_; }
   uint64_t failures() const { return failures_in_all_; }
 
@@ -134,9 +149,13 @@ class Machine {
   void Learn(const Look& look, Time now);
   void LearnOwn(const Look& look);
   void LearnOwner(const Look& look, Time now);
+  void LearnDirective(const Look& look);
   void RenewLease();
   bool IsOurs(const SeenReplica& seen) const { return !own_.empty() && seen.owner == own_; }
   bool IsFree() const;
+  bool HasToLeave() const;
+  bool IsLeft() const;
+  bool IsLeftToAnother(Time now);
   void NoteWatched(Time now);
   void JudgeFailure(Time now);
   std::chrono::nanoseconds OthersLease() const {
@@ -150,6 +169,7 @@ class Machine {
 
   const Timing timing_;
   size_t replicas_;
+  const std::string node_;
   State state_ = State::kLost;
   bool runs_ = false;  // the service, or it is being started
   bool shutdown_ = false;
@@ -164,10 +184,16 @@ class Machine {
   // it with its epoch installed. It keeps the id when it seals a new epoch, as it does to leave out
   // a replica or to take one in; until that one is installed, the name alone would prove nothing.
   std::string own_;
+  std::string owner_;    // of epoch_, as a majority of all names it; empty: none does
   bool ours_ = false;    // own_ has the group, says a majority of all
   bool others_ = false;  // somebody else has installed an epoch, says a majority of all
   std::optional<Time> released_seen_;  // of released_epoch_, first
   uint64_t released_epoch_ = 0;
+  Directive directive_;
+  bool told_by_most_ = false;  // that
+  // The group is free, and was left to another node: since when this node knows.
+  std::optional<Time> left_since_;
+  DirectiveNumber tried_;  // the switchover to this node for which it has taken the group at once
   std::optional<Time> lease_begin_;
   // As far as the agent watched: since the service had a lease, or, if that is earlier, since
   // somebody else has taken the group; and since the start, until it was ready.
@@ -178,6 +204,7 @@ class Machine {
   bool had_group_ = false;   // it had a lease since then
   bool taken_ = false;       // and somebody else has taken the group since
   bool killed_ = false;      // it was told to be, since then
+  bool leaves_ = false;      // it was told to end because operators wanted it to
   // When every lease is over of whoever had the group at the start; nothing: that is not known.
   std::optional<Time> predecessor_over_;
   // As that, of whoever had it before this node; nothing: this node has not had it since.

@@ -17,6 +17,10 @@
 //   the service stands still       ServiceStandsStill: another node serves, and stays
 //   an agent stands still          AgentStandsStill: it decides nothing from what it did not see
 //   two want the group             OneOfTwoGetsIt
+//   agents are paused              PauseIsObeyed: nothing is started or ended, whatever happens
+//   the group is to change nodes   Switchover: the other node has it; nobody else tries
+//   a cut amid that                SwitchoverThatIsCut: somebody serves in the end
+//   a node is drained              Drain: another one serves, and it never does
 //   all begin at once              AllBegin
 //   nothing fails                  NothingFails: nobody changes places in an hour
 //   any of these, in any order     AnySchedule: no two claim to be primary, somebody is in the end
@@ -65,7 +69,12 @@ struct Replica {
   bool released = true;
   uint64_t heartbeat = 1;
   Moment beaten{};  // when it was written last
+  Directive directive;
+  DirectiveNumber promised;
 };
+
+std::string NameOf(size_t host) { return std::string(1, static_cast<char>('a' + host)); }
+std::string OwnerOf(int service) { return "owner " + std::to_string(service); }
 
 struct Group {
   Moment now{};
@@ -78,7 +87,13 @@ struct Group {
   std::array<std::array<bool, kHosts>, kHosts> looks_cut{}, writes_cut{};
   std::set<uint64_t> served;  // epochs that a service has served
   int services = 0;
+  uint64_t writers = 0;
+  int operators = 0;  // at work
   int epochs_served_twice = 0;
+  std::array<bool, kHosts> orders_cut{};  // from operators to a replica
+  // Since when agents are paused, as an operator was told, and nobody has asked for another thing.
+  std::optional<Moment> paused_since;
+  std::array<std::optional<Moment>, kHosts> drained_since;
 
   explicit Group(uint64_t seed) : random(seed) { up.fill(true); }
   double Luck() { return std::uniform_real_distribution<double>()(random); }
@@ -129,6 +144,87 @@ struct Group {
   uint64_t count_ = 0;
 };
 
+// An operator, who changes what all agents are told, in two steps, as hyperloopctl does. What he
+// sends arrives at each replica that he reaches then, or not at all.
+class Operator : public std::enable_shared_from_this<Operator> {
+ public:
+  Operator(Group& group, std::function<void(Directive*)> edit)
+      : group_(group), edit_(std::move(edit)) {}
+  bool done() const { return done_; }
+
+  void Begin() {
+    ++group_.operators;
+    group_.paused_since.reset();  // from now on another thing may hold
+    group_.drained_since = {};
+    Try();
+  }
+
+ private:
+  using Step = void (Operator::*)(size_t);
+  // What `step` does at each replica that is reached, and `next` when all that answer have.
+  void Ask(Step step, void (Operator::*next)()) {
+    granted_ = 0;
+    Moment longest{};
+    for (size_t i = 0; i < kHosts; ++i) {
+      const Moment there = group_.Delay();
+      longest = std::max(longest, there + group_.Delay());
+      group_.After(there, [self = shared_from_this(), step, i] {
+        if (self->group_.Runs(i) && !self->group_.orders_cut[i]) ((*self).*step)(i);
+      });
+    }
+    group_.After(longest, [self = shared_from_this(), next] { ((*self).*next)(); });
+  }
+  void Try() {
+    number_ = {greatest_ + 1, ++group_.writers};
+    newest_ = {};
+    Ask(&Operator::Promise, &Operator::Promised);
+  }
+  void Promise(size_t i) {
+    Replica& replica = group_.replicas[i];
+    greatest_ = std::max(greatest_, replica.promised.count);
+    if (number_ <= replica.promised) return;
+    replica.promised = number_;
+    ++granted_;
+    if (replica.directive.number > newest_.number) newest_ = replica.directive;
+  }
+  void Promised() {
+    if (granted_ < kMajority) return Again();
+    edit_(&newest_);
+    newest_.number = number_;
+    Ask(&Operator::Give, &Operator::Given);
+  }
+  void Give(size_t i) {
+    Replica& replica = group_.replicas[i];
+    greatest_ = std::max(greatest_, replica.promised.count);
+    if (number_ < replica.promised) return;
+    replica.promised = number_;
+    replica.directive = newest_;
+    ++granted_;
+  }
+  void Given() {
+    if (granted_ < kMajority) return Again();
+    done_ = true;
+    if (--group_.operators != 0) return;
+    if (newest_.paused) group_.paused_since = group_.now;
+    for (size_t i = 0; i < kHosts; ++i)
+      if (newest_.Drains(NameOf(i))) group_.drained_since[i] = group_.now;
+  }
+  void Again() {
+    if (++tries_ == 5) return static_cast<void>(--group_.operators);
+    group_.After(group_.Between(Moment(0), milliseconds(300)),
+                 [self = shared_from_this()] { self->Try(); });
+  }
+
+  Group& group_;
+  const std::function<void(Directive*)> edit_;
+  DirectiveNumber number_;
+  Directive newest_;
+  uint64_t greatest_ = 0;
+  size_t granted_ = 0;
+  int tries_ = 0;
+  bool done_ = false;
+};
+
 // A service that opens its database on the group: it looks, watches for a sign of life, seals one
 // replica after the other on the state that it saw, installs its epoch, and beats. Some do not
 // watch: what machines promise must not rest on that.
@@ -142,6 +238,8 @@ class Service : public std::enable_shared_from_this<Service> {
       : group_(group), host_(host), number_(++group.services), on_end_(std::move(on_end)) {}
   int number() const { return number_; }
   bool serves() const { return serves_ && !ended_; }
+  // Nobody else has sealed a majority.
+  bool has_group() const { return Size(Held()) >= kMajority; }
   void StandStill(Moment time) { still_until_ = std::max(still_until_, group_.now + time); }
 
   void Begin(bool broken) {
@@ -330,7 +428,11 @@ class Service : public std::enable_shared_from_this<Service> {
 class Agent : public std::enable_shared_from_this<Agent> {
  public:
   Agent(Group& group, size_t host, double rate)
-      : group_(group), host_(host), rate_(rate), timing_(group.timing), machine_(timing_, kHosts) {}
+      : group_(group),
+        host_(host),
+        rate_(rate),
+        timing_(group.timing),
+        machine_(timing_, kHosts, NameOf(host)) {}
 
   void Begin() { After(group_.Between(Moment(0), milliseconds(200)), &Agent::BeginLook); }
   // What a request would be told now. One that stands still says nothing.
@@ -344,7 +446,10 @@ class Agent : public std::enable_shared_from_this<Agent> {
   Service* service() { return service_.get(); }
   int starts() const { return starts_; }
   const std::string& wrong() const { return wrong_; }
-  void ShutDown() { CarryOut(machine_.OnShutdown()); }
+  void ShutDown() {
+    shut_down_ = true;
+    CarryOut(machine_.OnShutdown());
+  }
   void Break(bool broken) { broken_ = broken; }
   // When it goes on, requests may be answered before it has seen what has happened.
   void StandStill(Moment time) {
@@ -382,6 +487,7 @@ class Agent : public std::enable_shared_from_this<Agent> {
   void BeginLook() {
     CarryOut(machine_.OnTime(Local()));
     began_ = Local();
+    began_truly_ = group_.now;
     ++look_;
     answers_ = {};
     Moment longest{};
@@ -401,7 +507,7 @@ class Agent : public std::enable_shared_from_this<Agent> {
   bool Ours(const Replica& seen) const { return last_service_ != 0 && seen.owner == last_service_; }
   void EndLook() {
     using Addresses = std::vector<std::string>;
-    static const Addresses addresses = {"a", "b", "c"};
+    static const Addresses addresses = {NameOf(0), NameOf(1), NameOf(2)};
     agent::Look look{began_, {}};
     for (size_t i = 0; i < kHosts; ++i) {
       if (!answers_[i].has_value()) continue;
@@ -409,18 +515,21 @@ class Agent : public std::enable_shared_from_this<Agent> {
       SeenReplica& says = look.answers[addresses[i]];
       says = {seen.sealed,
               seen.installed,
-              "owner " + std::to_string(seen.owner),
+              OwnerOf(seen.owner),
               false,
               seen.released,
               seen.heartbeat,
               {},
               {}};
+      says.directive = seen.directive;
       says.named = last_service_ != 0 && seen.name == last_service_;
       for (size_t j = 0; j < kHosts; ++j)
         (Contains(seen.members, j) ? says.members : says.absent).push_back(addresses[j]);
     }
     NoteWatched();
-    CarryOut(machine_.OnLook(look, Local(), group_.Luck()));
+    const Action action = machine_.OnLook(look, Local(), group_.Luck());
+    if (machine_.majority_seen() == began_) counted_ = began_truly_;
+    CarryOut(action);
     CarryOut(machine_.OnTime(Local()));
     const Moment wait = began_ + timing_.look_interval - Local();
     After(std::max(wait, Moment(0)), &Agent::BeginLook);
@@ -432,12 +541,17 @@ class Agent : public std::enable_shared_from_this<Agent> {
   void CarryOut(Action action) {
     if (action == Action::kStart) return Start();
     if (action == Action::kNone || service_ == nullptr) return;
+    if (IsPaused() && !shut_down_ && service_->serves() && service_->has_group())
+      wrong_ = "it ended a healthy service in spite of a pause";
     if (action == Action::kKill) return service_->End();
     group_.After(group_.Between(Moment(0), seconds(3)), [service = service_] { service->Close(); });
   }
   void Start() {
     if (service_ != nullptr) wrong_ = "it started a service beside the one that it had";
     CheckSilence();
+    if (IsPaused()) wrong_ = "it started a service in spite of a pause";
+    const std::optional<Moment> drained = group_.drained_since[host_];
+    if (drained.has_value() && *drained <= counted_) wrong_ = "it started a drained service";
     ++starts_;
     const auto note_end = [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->Do(&Agent::NoteEnd);
@@ -446,6 +560,10 @@ class Agent : public std::enable_shared_from_this<Agent> {
     last_service_ = service_->number();
     service_->Begin(broken_);
     machine_.OnReady();
+  }
+  // It was acknowledged before the look began on which this decision rests.
+  bool IsPaused() const {
+    return group_.paused_since.has_value() && *group_.paused_since <= counted_;
   }
   void NoteEnd() {
     service_ = nullptr;
@@ -478,11 +596,12 @@ class Agent : public std::enable_shared_from_this<Agent> {
   Machine machine_;
   std::array<std::optional<Answer>, kHosts> answers_;  // of the last look
   Time began_{};
+  Moment began_truly_{}, counted_{};  // of the last look; of the last one that counted
   uint64_t look_ = 0;
   Moment watched_ = -seconds(10), watched_since_{};  // looks have ended since then without a gap
   std::shared_ptr<Service> service_;
   int last_service_ = 0, starts_ = 0;
-  bool broken_ = false, ended_ = false;
+  bool broken_ = false, ended_ = false, shut_down_ = false;
   std::string wrong_;
   Moment still_until_{};
 };
@@ -540,6 +659,30 @@ class AgentsTest : public testing::Test {
     group_->writes_cut[host].fill(true);
   }
   void CutWrites(size_t host) { group_->writes_cut[host].fill(true); }
+  std::shared_ptr<Operator> BeginToTell(std::function<void(Directive*)> edit) {
+    auto teller = std::make_shared<Operator>(*group_, std::move(edit));
+    teller->Begin();
+    return teller;
+  }
+  // Until it is acknowledged.
+  void Tell(const std::function<void(Directive*)>& edit) {
+    const std::shared_ptr<Operator> teller = BeginToTell(edit);
+    for (int i = 0; i < 100 && !teller->done(); ++i) Run(milliseconds(20));
+    ASSERT_TRUE(teller->done());
+  }
+  static void Pause(Directive* directive) { directive->paused = true; }
+  static void Resume(Directive* directive) { *directive = {}; }
+  // From whoever has the group.
+  std::function<void(Directive*)> SwitchoverTo(size_t host) const {
+    const int owner = group_->replicas[host].owner;
+    return [=](Directive* directive) {
+      directive->owner = OwnerOf(owner);
+      directive->node = NameOf(host);
+    };
+  }
+  static std::function<void(Directive*)> DrainOf(size_t host) {
+    return [=](Directive* directive) { directive->drained = {NameOf(host)}; };
+  }
   Agent& primary() { return *agents_[*primary_]; }
   size_t Another() const { return (*primary_ + 1) % kHosts; }
   // Once its agent knows that it has the group.
@@ -572,6 +715,7 @@ class AgentsTest : public testing::Test {
   void Mend() {
     group_->looks_cut = group_->writes_cut = {};
     group_->lost = {};
+    group_->orders_cut = {};
     for (size_t i = 0; i < kHosts; ++i) {
       Boot(i);
       agents_[i]->Break(false);
@@ -635,7 +779,7 @@ void AgentsTest::Disturb() {
   const std::shared_ptr<Agent>& agent = agents_[host];
   const Moment time = group_->Between(Moment(0), seconds(6));
   Service* const service = agent == nullptr ? nullptr : agent->service();
-  switch (group_->random() % 16) {
+  switch (group_->random() % 21) {
     case 0:
       return Crash(host);
     case 1:
@@ -674,6 +818,21 @@ void AgentsTest::Disturb() {
     case 14:
       group_->looks_cut[host].fill(false);
       group_->writes_cut[host].fill(false);
+      return;
+    case 15:
+      BeginToTell(Pause);
+      return;
+    case 16:
+      BeginToTell(Resume);
+      return;
+    case 17:
+      BeginToTell(SwitchoverTo(host));
+      return;
+    case 18:
+      BeginToTell(DrainOf(host));
+      return;
+    case 19:
+      group_->orders_cut[replica] = !group_->orders_cut[replica];
       return;
     default:
       if (agent != nullptr) agent->Break(group_->Chance(0.5));
@@ -974,6 +1133,122 @@ TEST_F(AgentsTest, AnotherOwnerInBetween) {
   }
 }
 
+TEST_F(AgentsTest, PauseIsObeyed) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    const size_t missing = group_->random() % kHosts;
+    group_->orders_cut[missing] = group_->Chance(0.5);
+    Tell(Pause);
+    group_->orders_cut = {};
+    Run(seconds(1));
+    int starts = Starts();
+    switch (group_->random() % 4) {
+      case 0:
+        primary().service()->End();
+        break;
+      case 1:
+        Crash(*primary_);
+        starts = Starts();
+        break;
+      case 2:
+        Cut(*primary_);
+        Run(minutes(1));
+        EXPECT_TRUE(primary().serves());
+        EXPECT_FALSE(primary().Claims());
+        break;
+      default:
+        // Of those that know of the pause one answers, besides one that may have missed it.
+        group_->lost[(missing + 1) % kHosts] = true;
+        Run(seconds(2));
+        primary().service()->End();
+    }
+    Run(minutes(1));
+    EXPECT_EQ(Starts(), starts);
+    Mend();
+    Run(seconds(1));
+    EXPECT_EQ(Starts(), starts);
+    Tell(Resume);
+    EXPECT_TRUE(RunUntilServed(seconds(20)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, Switchover) {
+  for (const uint64_t seed : test::Seeds(500)) {
+    BeginServed(seed);
+    const size_t next = group_->Chance(0.5) ? Another() : 3 - Another() - *primary_;
+    const int starts = Starts();
+    group_->orders_cut[group_->random() % kHosts] = group_->Chance(0.5);
+    Tell(SwitchoverTo(next));
+    EXPECT_TRUE(AnotherServes(seconds(8)));
+    EXPECT_EQ(Primary(), next);
+    EXPECT_EQ(Starts(), starts + 1) << "nobody else tried";
+    // It was done, and is not done again when the group changes hands once more.
+    Crash(next);
+    EXPECT_TRUE(RunUntilServed(seconds(8)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, SwitchoverThatIsCut) {
+  for (const uint64_t seed : test::Seeds(1000)) {
+    BeginServed(seed);
+    const size_t next = Another(), third = 3 - next - *primary_;
+    BeginToTell(SwitchoverTo(next));
+    Run(group_->Between(Moment(0), seconds(4)));
+    switch (group_->random() % 6) {
+      case 0:
+        Crash(next);
+        break;
+      case 1:
+        Cut(next);
+        break;
+      case 2:
+        Crash(*primary_);
+        break;
+      case 3:
+        Cut(*primary_);
+        break;
+      case 4:
+        Cut(third);
+        break;
+      default:
+        agents_[next]->Break(true);
+        if (agents_[next]->service() != nullptr) agents_[next]->service()->End();
+    }
+    Run(group_->timing.take_timeout + seconds(20));
+    EXPECT_TRUE(RunUntilServed(group_->timing.hold_off));
+    Mend();
+    Run(seconds(20));
+    EXPECT_TRUE(Primary().has_value());
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AgentsTest, Drain) {
+  for (const uint64_t seed : test::Seeds(200)) {
+    BeginServed(seed);
+    const size_t drained = *primary_;
+    Tell(DrainOf(drained));
+    EXPECT_TRUE(AnotherServes(seconds(8)));
+    const std::optional<size_t> next = Primary();
+    if (next.has_value()) KillAgent(*next);
+    EXPECT_TRUE(RunUntilServed(seconds(8)));
+    const std::optional<size_t> last = Primary();
+    EXPECT_TRUE(last.has_value() && *last != drained && last != next);
+    if (last.has_value()) KillAgent(*last);
+    Run(minutes(1));
+    EXPECT_FALSE(Primary().has_value());
+    Tell(Resume);
+    EXPECT_TRUE(RunUntilServed(seconds(8)));
+    CheckPromises(seed);
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(AgentsTest, AnySchedule) {
   for (const uint64_t seed : test::Seeds(1000)) {
     Begin(seed);
@@ -983,6 +1258,7 @@ TEST_F(AgentsTest, AnySchedule) {
     }
     Mend();
     Run(seconds(6));  // until nothing stands still
+    Tell(Resume);
     Moment held = kMostHeld;
     for (const auto& each : agents_) held = std::min(held, each->Held());
     EXPECT_TRUE(RunUntilServed(held + seconds(10)));
@@ -1009,7 +1285,7 @@ class WatchTest : public testing::Test {
   }
 
   const Timing timing_;
-  Machine machine_{timing_, 3};
+  Machine machine_{timing_, 3, "a"};
   Time now_{seconds(1000)};
 };
 

@@ -46,6 +46,32 @@ class MachineTest : public testing::Test {
     }
   }
 
+  // So many replicas have it.
+  void Direct(const Directive& directive, size_t replicas = kReplicas) {
+    for (size_t i = 0; i < replicas; ++i) says_[i].directive = directive;
+  }
+  Directive Next() {
+    Directive directive;
+    directive.number = {++directives_, 7};
+    return directive;
+  }
+  Directive Pause() {
+    Directive directive = Next();
+    directive.paused = true;
+    return directive;
+  }
+  Directive Switchover(const std::string& owner, const std::string& node) {
+    Directive directive = Next();
+    directive.owner = owner;
+    directive.node = node;
+    return directive;
+  }
+  Directive Drain(const std::string& node) {
+    Directive directive = Next();
+    directive.drained = {node};
+    return directive;
+  }
+
   // The service has taken the group at epoch 2, and is ready.
   void BecomePrimary() {
     for (SeenReplica& each : says_) each.released = true;
@@ -65,8 +91,9 @@ class MachineTest : public testing::Test {
     return Action::kNone;
   }
 
+  uint64_t directives_ = 0;
   const Timing timing_;
-  Machine machine_{timing_, kReplicas};
+  Machine machine_{timing_, kReplicas, "n0"};
   Time now_{seconds(1000)};
   std::array<SeenReplica, kReplicas> says_ = [] {
     SeenReplica each;
@@ -380,6 +407,157 @@ TEST_F(MachineTest, AStartIsNotEndedForTheTimeInWhichTheAgentStoodStill) {
   machine_.OnReady();
   EXPECT_EQ(Serve(timing_.start_timeout), Action::kNone);
   EXPECT_EQ(machine_.state(), State::kPrimary);
+}
+
+TEST_F(MachineTest, PausedItTakesNothing) {
+  for (SeenReplica& each : says_) each.released = true;
+  Direct(Pause());
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  EXPECT_TRUE(machine_.held_back());
+  Direct(Next());
+  const Time resumed = now_;
+  EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+  EXPECT_LE(now_ - resumed, timing_.look_interval) << "it has watched all the time";
+}
+
+// Two replicas have it, and one of them answers, besides one that has not. A newer one counts,
+// however few tell it then; but a majority that tells one alike is believed against a single one.
+TEST_F(MachineTest, WhatAMajorityHasIsObeyedWhicheverReplicasAnswer) {
+  for (SeenReplica& each : says_) each.released = true;
+  const Directive before = Next();
+  Direct(before);
+  Direct(Pause(), 1);  // the third one, which does not answer, has it, too
+  EXPECT_EQ(Looks(seconds(100), 2), Action::kNone);
+  Direct(Next(), 2);
+  says_[2].directive = Pause();  // one alone that says so
+  EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+}
+
+TEST_F(MachineTest, PausedAHealthyServiceIsNotEnded) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Directive directive = Switchover("owner 2", "n1");
+  directive.paused = true;
+  directive.drained = {"n0"};
+  Direct(directive);
+  EXPECT_EQ(Serve(seconds(60)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  // Nor for a way that is cut; and it says that it is no primary.
+  EXPECT_EQ(Looks(seconds(60), 1), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kTaking);
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary);
+  // Once it is resumed, the time counts from then on.
+  Direct(Next());
+  ASSERT_EQ(Serve(seconds(1)), Action::kNone);
+  const Time cut = now_;
+  EXPECT_EQ(Looks(seconds(60), 1), Action::kKill);
+  EXPECT_GE(now_, cut + timing_.isolation_timeout);
+}
+
+TEST_F(MachineTest, PausedAServiceWhoseGroupSomebodyElseTookIsEnded) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Direct(Pause());
+  ASSERT_EQ(Serve(seconds(1)), Action::kNone);
+  Own(3, false);
+  EXPECT_EQ(Looks(timing_.look_interval), Action::kStop);
+  EXPECT_EQ(Serve(seconds(60)), Action::kKill);
+}
+
+TEST_F(MachineTest, PausedAServiceThatEndedIsStartedAgainOnceItIsResumed) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Direct(Pause());
+  ASSERT_EQ(Serve(seconds(1)), Action::kNone);
+  machine_.OnEnded(now_);
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  Direct(Next());
+  EXPECT_EQ(Looks(timing_.look_interval), Action::kStart);
+}
+
+TEST_F(MachineTest, ASwitchoverEndsTheServiceOnceAMajorityTellsIt) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Direct(Switchover("owner 1", "n1"));
+  EXPECT_EQ(Serve(seconds(5)), Action::kNone) << "it was another owner that was to leave";
+  Direct(Switchover("owner 2", "n0"));
+  EXPECT_EQ(Serve(seconds(5)), Action::kNone) << "it is here already";
+  const Directive directive = Switchover("owner 2", "n1");
+  Direct(directive, 1);
+  EXPECT_EQ(Serve(seconds(5)), Action::kNone) << "one replica decides nothing";
+  for (int i = 0; i < 20; ++i) {
+    Beat();
+    ASSERT_EQ(Looks(timing_.look_interval, 2), Action::kNone) << "nor if another one is silent";
+  }
+  Direct(directive, 2);
+  EXPECT_EQ(Serve(timing_.look_interval), Action::kStop);
+  EXPECT_EQ(machine_.lease_end(), Time::min());
+  EXPECT_EQ(Serve(seconds(1)), Action::kNone) << "once";
+  for (SeenReplica& each : says_) each.released = true;
+  machine_.OnEnded(now_);
+  // It waits for the other node, and is no failure. If that one does not come, anybody may.
+  const Time left = now_;
+  EXPECT_EQ(Looks(seconds(100)), Action::kStart);
+  EXPECT_GE(now_ - left, timing_.take_timeout);
+  EXPECT_LE(now_ - left, timing_.take_timeout + 2 * timing_.look_interval);
+  EXPECT_EQ(machine_.failures(), 0u);
+}
+
+TEST_F(MachineTest, AGroupThatIsLeftToThisNodeIsTakenAtOnceAndOnce) {
+  Direct(Switchover("owner 1", "n0"));
+  for (int i = 0; i < 20; ++i) {
+    Beat();
+    ASSERT_EQ(Looks(timing_.look_interval), Action::kNone) << "it is not free";
+  }
+  for (SeenReplica& each : says_) each.released = true;
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kStart);
+  machine_.OnEnded(now_);  // it could not be started
+  const Time failed = now_;
+  EXPECT_EQ(Looks(seconds(100)), Action::kStart);
+  EXPECT_GE(now_ - failed, timing_.hold_off);
+  machine_.OnEnded(now_);
+  // Asked for again, it is tried at once again.
+  Looks(timing_.look_interval);
+  Direct(Switchover("owner 1", "n0"));
+  EXPECT_EQ(Looks(timing_.look_interval), Action::kStart);
+}
+
+// As if the node had been lost that was to take it.
+TEST_F(MachineTest, ASwitchoverIsOverWhenAnotherOwnerHasTheGroup) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  Direct(Switchover("owner 2", "n1"));
+  ASSERT_EQ(Serve(timing_.look_interval), Action::kStop);
+  for (SeenReplica& each : says_) each.released = true;
+  machine_.OnEnded(now_);
+  ASSERT_EQ(Looks(seconds(1)), Action::kNone);
+  Own(3, false);
+  Beat();
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  const Time last = now_;
+  EXPECT_EQ(Looks(seconds(100)), Action::kStart);
+  EXPECT_LE(now_ - last, timing_.failover_timeout + timing_.look_interval);
+}
+
+TEST_F(MachineTest, ADrainedNodeTakesNothing) {
+  for (SeenReplica& each : says_) each.released = true;
+  Direct(Drain("n0"));
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  Direct(Drain("n1"));
+  EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+}
+
+TEST_F(MachineTest, ADrainedNodesServiceIsEnded) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  const Directive directive = Drain("n0");
+  Direct(directive, 1);
+  EXPECT_EQ(Serve(seconds(5)), Action::kNone) << "one replica decides nothing";
+  Direct(directive);
+  EXPECT_EQ(Serve(timing_.look_interval), Action::kStop);
+  for (SeenReplica& each : says_) each.released = true;
+  machine_.OnEnded(now_);
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  Direct(Next());
+  const Time undone = now_;
+  EXPECT_EQ(Looks(seconds(100)), Action::kStart);
+  EXPECT_LE(now_ - undone, 2 * timing_.look_interval);
+  EXPECT_EQ(machine_.failures(), 0u);
 }
 
 }  // namespace

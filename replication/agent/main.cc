@@ -110,6 +110,9 @@ void AddTimes(CLI::App& app, AgentOptions* options) {
   AddTime(app, "--start-timeout", &timing.start_timeout, seconds(1), seconds(3600),
           "how long the service may take to take the group and be ready; then it is ended. It must "
           "be enough to fetch all that this node lacks, and to replay the log");
+  AddTime(app, "--take-timeout", &timing.take_timeout, seconds(1), seconds(3600),
+          "how long the others leave a group to the node that operators chose for it "
+          "(hyperloopctl agent switchover), before any takes it");
   AddTime(app, "--stop-timeout", &options->stop_timeout, milliseconds(100), seconds(3600),
           "how long the service may take to end after SIGTERM; then it is killed");
 }

@@ -50,6 +50,9 @@ Json Whole(const Picture& picture, Picture::Time now) {
   json["owner"] = picture.owner;
   json["owner_node"] = picture.owner_node;
   json["released"] = picture.released;
+  json["directive"] = picture.directive;
+  json["paused"] = picture.paused;
+  json["drained"] = picture.drained;
   json["lease_seconds"] = IsPrimary(picture, now) ? Seconds(picture.lease_end - now) : 0.0;
   json["service_pid"] = picture.service_pid;
   json["standby_ready"] = picture.standby_ready;
@@ -75,6 +78,8 @@ std::string MetricsText(const Picture& picture, Picture::Time now, double starte
   page.Add("hyperloop_agent_primary", IsPrimary(picture, now) ? 1 : 0);
   page.Add("hyperloop_agent_standby_ready", picture.standby_ready ? 1 : 0);
   page.Add("hyperloop_agent_epoch", picture.epoch);
+  page.Add("hyperloop_agent_paused", picture.paused ? 1 : 0);
+  page.Add("hyperloop_agent_drained", picture.drained ? 1 : 0);
   page.Add("hyperloop_agent_visible_replicas",
            std::ranges::count_if(picture.replicas,
                                  [](const Picture::Replica& each) { return each.error.empty(); }));

@@ -36,6 +36,9 @@ struct Picture {
   std::string owner;           // for people: who has it
   std::string owner_node;      // the node on which an agent started that one; empty: none did
   bool released = false;       // that one has closed in order
+  std::string directive;       // for people: what operators tell all agents; empty: nothing yet
+  bool paused = false;         // they do: nobody starts a service, or ends a healthy one
+  bool drained = false;        // none is to run on this node
   bool primary = false;        // this node's service has the group, and is ready
   Time lease_end{};            // of that
   bool standby = false;        // it is not, and its agent would take the group if it became free

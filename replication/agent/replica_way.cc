@@ -6,6 +6,7 @@
 
 #include "common/uuid.h"
 #include "control/client.h"
+#include "control/directive.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/identity/keys.h"
 
@@ -37,6 +38,7 @@ NodeStatus StatusOf(const control::HelloReplyT& hello) {
   status.absent = hello.absent_replicas;
   status.branch_epoch = hello.branch_epoch;
   status.branch_owner = OwnerText(hello.branch_owner);
+  status.directive = control::FromMessage(hello.directive.get());
   status.media = hello.media;
   status.region_size = hello.region_size;
   return status;
@@ -109,6 +111,20 @@ Result<bool> ReplicaWay::HoldsDatabase() {
   if (!status.log_error.empty()) return Corruption(status.log_error);
   return std::ranges::any_of(status.files,
                              [](const FileInfo& file) { return file.name == "CURRENT"; });
+}
+
+Status ReplicaWay::Give(const std::string& group, const Directive& directive) {
+  HL_ASSIGN_OR_RETURN(const auto client,
+                      control::ControlClient::Connect(endpoint_, trust_, kPatience));
+  control::DirectRequestT request;
+  request.group = group;
+  request.count = directive.number.count;
+  request.writer = directive.number.writer;
+  request.directive = control::ToMessage(directive);
+  HL_ASSIGN_OR_RETURN(const auto reply,
+                      client->Call<control::DirectReplyT>(std::move(request), kPatience));
+  if (reply.granted) return {};
+  return Aborted(Text("replica ", address_, " has promised to take a newer one only"));
 }
 
 }  // namespace hyperloop::agent

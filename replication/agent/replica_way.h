@@ -1,8 +1,8 @@
 // ReplicaWay: a way to look at one replica, which is made anew after it failed.
 //
 // It reads the replica's node page by RDMA, which also shows a replica whose process is stopped.
-// Where that does not work, it asks the replica's process. Nobody is disturbed: nothing is written,
-// and no epoch is taken. Not thread safe.
+// Where that does not work, it asks the replica's process. Nobody is disturbed: no look writes
+// anything, and no epoch is taken. Not thread safe.
 #pragma once
 
 #include <chrono>
@@ -36,6 +36,9 @@ class ReplicaWay {
   // Whether the group as this replica has it holds a database: one that was formatted, or emptied
   // by hyperloopctl reset, does not. Reads the table of files.
   Result<bool> HoldsDatabase();
+  // Gives it what a majority of the group's replicas tells agents already. kAborted: it waits for a
+  // newer one.
+  Status Give(const std::string& group, const Directive& directive);
 
  private:
   ReplicaWay(DeviceChoice choice, control::Endpoint endpoint, control::Trust trust);

@@ -205,6 +205,10 @@ inline constexpr Info kTable[] = {
      "since the service ended here or the agent started"},
     {"hyperloop_agent_epoch", Type::kGauge, kAgent, "",
      "Newest epoch that a replica which answers has promised"},
+    {"hyperloop_agent_paused", Type::kGauge, kAgent, "",
+     "Whether operators have paused all agents of the group, so that none starts a service"},
+    {"hyperloop_agent_drained", Type::kGauge, kAgent, "",
+     "Whether operators want no service to run on this node"},
     {"hyperloop_agent_visible_replicas", Type::kGauge, kAgent, "",
      "Replicas of the group that answered the agent's last look"},
     {"hyperloop_agent_looks_total", Type::kCounter, kAgent, "", "Looks at the group"},
@@ -213,8 +217,9 @@ inline constexpr Info kTable[] = {
     {"hyperloop_agent_takings_total", Type::kCounter, kAgent, "",
      "Times the agent started its service so that it takes the group"},
     {"hyperloop_agent_start_failures_total", Type::kCounter, kAgent, "",
-     "Times the service ended, or was ended, except in order with its agent or after another node "
-     "won"},
+     "Times the service ended, or was ended, except in order with its agent, for operators, or "
+     "after "
+     "another node won"},
     {"hyperloop_agent_service_ends_total", Type::kCounter, kAgent, "",
      "Times the service ended, for whatever reason"},
 
