@@ -1,7 +1,9 @@
 #include "bringer.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -14,6 +16,15 @@
 namespace hyperloop::plugin {
 
 using rocksdb::FileSystem;
+
+namespace {
+
+// A part of the disk that is left to others, or a twentieth of it if that is less.
+constexpr uint64_t kReserve = uint64_t{1} << 30;
+constexpr std::chrono::seconds kWriteAgain{30};
+constexpr std::chrono::minutes kLookAgain{1};
+
+}  // namespace
 
 Bringer::Bringer(FileSystem& fs, Prefetch& prefetch, std::string directory,
                  std::string replica_files)
@@ -38,13 +49,29 @@ Status Bringer::CheckDirectoryFits(const std::string& group) const {
 }
 
 Result<Bringer::Report> Bringer::BringAll(const std::string& group) {
-  HL_ASSIGN_OR_RETURN(const std::vector<WholeFile> files, prefetch_.Files());
-  HL_RETURN_IF_ERROR(prefetch_.DropAllBut(files));
+  HL_ASSIGN_OR_RETURN(std::vector<WholeFile> files, prefetch_.Files());
+  std::erase_if(files, [](const WholeFile& file) { return !StaysAsListed(file.name); });
   Report report;
+  report.here = files.size();
+  if (files == whole_ && Clock::now() - looked_ < kLookAgain) return report;
+  report.here = 0;
+  whole_.clear();
+  HL_RETURN_IF_ERROR(prefetch_.DropAllBut(files));
+  if (::mkdir(brought_.c_str(), 0700) != 0 && errno != EEXIST)
+    return FromErrno(errno, "create directory " + brought_);
+  const Status brought = BringListed(group, files, &report);
+  HL_RETURN_IF_ERROR(WriteChecked());
+  HL_RETURN_IF_ERROR(brought);
+  whole_ = std::move(files);
+  looked_ = Clock::now();
+  return report;
+}
+
+Status Bringer::BringListed(const std::string& group, const std::vector<WholeFile>& files,
+                            Report* report) {
   Status last;
   std::vector<std::string> here;
   for (const WholeFile& file : files) {
-    if (!StaysAsListed(file.name)) continue;
     std::string path = FindHere(group, file);
     if (path.empty() && LinkFromReplica(group, file)) path = Beside(group, file);
     if (path.empty()) {
@@ -53,21 +80,30 @@ Result<Bringer::Report> Bringer::BringAll(const std::string& group) {
       if (!got.ok()) last = got;
       if (!got.ok()) continue;
       path = Beside(group, file);
-      ++report.brought;
-      report.bytes += file.size;
+      ++report->brought;
+      report->bytes += file.size;
     }
-    ++report.here;
+    ++report->here;
     here.push_back(std::move(path));
+    if (Clock::now() - written_ >= kWriteAgain) HL_RETURN_IF_ERROR(WriteChecked());
   }
   checked_.KeepOnly(here);
-  if (::mkdir(brought_.c_str(), 0700) != 0 && errno != EEXIST)
-    return FromErrno(errno, "create directory " + brought_);
-  HL_RETURN_IF_ERROR(checked_.Write(fs_, brought_));
-  HL_RETURN_IF_ERROR(last);
-  return report;
+  return last;
+}
+
+Status Bringer::WriteChecked() {
+  written_ = Clock::now();
+  return checked_.Write(fs_, brought_);
 }
 
 Status Bringer::BringOne(const std::string& group, const WholeFile& file) {
+  struct statvfs disk;
+  if (::statvfs(brought_.c_str(), &disk) != 0) return FromErrno(errno, "statvfs " + brought_);
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  const uint64_t reserve = std::min(kReserve, uint64_t{disk.f_blocks} * disk.f_frsize / 20);
+  if (free < file.size + reserve)
+    return NoSpace(Text("make room on the disk of ", directory_, ": it has ", free, " B, ", file.name,
+                        " takes ", file.size, ", and ", reserve, " are left to others"));
   HL_RETURN_IF_ERROR(prefetch_.Bring(file));
   checked_.Note(Beside(group, file), file);  // its checksum was compared when it arrived
   return Status::Ok();

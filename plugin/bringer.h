@@ -4,6 +4,7 @@
 
 #include <rocksdb/file_system.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,12 +32,18 @@ class Bringer {
   // refuse it.
   Status CheckDirectoryFits(const std::string& group) const;
   // Makes each table, blob file and log that the group lists, and that has left the region, be in
-  // the directory, or beside it. kNoSpace: there is no room for it. Other errors: some file is not
-  // here, and a later call may bring it; those that could be had are here.
+  // the directory, or beside it. kNoSpace: there would be too little room left for those who share
+  // the disk. Other errors: some file is not here, and a later call may bring it; those that could
+  // be had are here. A call does nothing if all of this group's present list was here a moment ago.
   Result<Report> BringAll(const std::string& group);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  Status BringListed(const std::string& group, const std::vector<WholeFile>& files, Report* report);
   Status BringOne(const std::string& group, const WholeFile& file);
+  // So that what was read is not read again by whoever comes after this process.
+  Status WriteChecked();
   // The path at which the file is, sound; empty if it is nowhere.
   std::string FindHere(const std::string& group, const WholeFile& file);
   // Whether the replica's file is among what was brought now.
@@ -50,6 +57,9 @@ class Bringer {
   const std::string replica_files_;
   const std::string brought_;
   CheckedFiles checked_;
+  Clock::time_point written_{};    // when WriteChecked was called last
+  std::vector<WholeFile> whole_;   // all of these were here
+  Clock::time_point looked_{};     // at that time
 };
 
 }  // namespace hyperloop::plugin

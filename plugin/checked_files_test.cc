@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "crc_line.h"
 #include "local_file_system.h"
@@ -99,6 +101,18 @@ TEST_F(CheckedFilesTest, OneThatWasJustWrittenIsReadAgain) {
   ASSERT_TRUE(IsSound(checked_, file));
   ChangeUnseen();
   EXPECT_FALSE(IsSound(checked_, file));
+}
+
+// As after a clock was set back: then no file is old enough.
+TEST_F(CheckedFilesTest, OneOfTheFutureIsReadTwice) {
+  SetTime(Path(), {4'000'000'000, 0});
+  const WholeFile file = Described();
+  ASSERT_TRUE(IsSound(checked_, file));
+  const auto seconds = std::chrono::steady_clock::now() + std::chrono::milliseconds(2100);
+  std::this_thread::sleep_until(seconds);
+  ASSERT_TRUE(IsSound(checked_, file));
+  ChangeUnseen();
+  EXPECT_TRUE(IsSound(checked_, file));
 }
 
 TEST_F(CheckedFilesTest, AllNamesOfAFileCount) {

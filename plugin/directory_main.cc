@@ -63,7 +63,7 @@ Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   std::shared_ptr<rocksdb::Logger> log;
   const IOStatus logging = fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr);
   if (logging.IsBusy())
-    return Busy(directory + " is open in another process: " + logging.ToString());
+    return Busy(InAnotherProcess(directory, logging));
   HL_RETURN_IF_ERROR(FromIOStatus(logging, "logging"));
   const std::string lock_path = directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;
@@ -71,7 +71,7 @@ Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   if (locked.IsInvalidArgument()) return InvalidArgument(locked.ToString());
   // RocksDB has no code of its own for this.
   if (locked.ToString().find("While lock file") != std::string::npos)
-    return Busy(directory + " is open in another process: " + locked.ToString());
+    return Busy(InAnotherProcess(directory, locked));
   HL_RETURN_IF_ERROR(FromIOStatus(locked, "cannot take the group"));
   return FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "releasing " + directory);
 }
@@ -193,18 +193,6 @@ void PrintGap(const Released& released) {
       released.former.c_str());
 }
 
-// Calls `use` while no other process can open the directory.
-template <class Use>
-auto WithLock(FileSystem& fs, const std::string& directory, const Use& use) -> decltype(use()) {
-  const std::string lock_path = directory + "/" + std::string(kLockFileName);
-  rocksdb::FileLock* lock = nullptr;
-  if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
-    return Busy(directory + " is open in another process: " + locked.ToString());
-  auto result = use();
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
-  return result;
-}
-
 Status Standby(const std::string& directory, const DirectoryCall::Standby& standby,
                StoreOptions options) {
   if (options.takeover)
@@ -212,10 +200,7 @@ Status Standby(const std::string& directory, const DirectoryCall::Standby& stand
   BindAnew(&options);
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
   HL_RETURN_IF_ERROR(CheckPlaces(directory, standby.replica_files));
-  const std::shared_ptr<FileSystem> local = LocalFileSystem();
-  return WithLock(*local, directory, [&] {
-    return KeepReady(*local, {directory, options, standby.replica_files});
-  });
+  return KeepReady(*LocalFileSystem(), {directory, options, standby.replica_files});
 }
 
 Status Switchover(const std::string& directory, const DirectoryCall::Switchover& switchover,
@@ -228,9 +213,13 @@ Status Switchover(const std::string& directory, const DirectoryCall::Switchover&
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
   HL_RETURN_IF_ERROR(CheckPlaces(directory, switchover.replica_files));
   const std::shared_ptr<FileSystem> local = LocalFileSystem();
-  const Result<Released> released = WithLock(*local, directory, [&] {
-    return AwaitRelease(*local, {directory, options, switchover.replica_files, switchover.wait});
-  });
+  const std::string lock_path = directory + "/" + std::string(kLockFileName);
+  rocksdb::FileLock* lock = nullptr;
+  if (const IOStatus locked = local->LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
+    return Busy(InAnotherProcess(directory, locked));
+  const Result<Released> released =
+      AwaitRelease(*local, {directory, options, switchover.replica_files, switchover.wait});
+  HL_RETURN_IF_ERROR(FromIOStatus(local->UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
   HL_RETURN_IF_ERROR(released.status());
   HL_RETURN_IF_ERROR(PromoteWith(directory, options, {}));
   PrintGap(*released);

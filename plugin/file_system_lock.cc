@@ -4,6 +4,7 @@
 
 #include "adoption.h"
 #include "file_system.h"
+#include "hyperloop/core/trusted_files.h"
 #include "hyperloop/replication/replica_files.h"
 #include "judge.h"
 #include "local_files.h"
@@ -396,26 +397,31 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
 }
 
 Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) {
-  return near_.checked.IsSound(*target(), path, {info.name, info.size, info.checksum});
+  const WholeFile file{info.name, info.size, info.checksum};
+  if (IsTableOrBlob(info.name)) return near_.checked.IsSound(*target(), path, file);
+  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), path, info.name));
+  return found == file;
 }
 
 void HyperloopFileSystem::UseBrought(const std::string& directory) {
   const std::string brought = BroughtFiles(directory);
   std::error_code error;
-  if (!std::filesystem::is_directory(brought, error)) return;
+  if (!std::filesystem::exists(brought, error)) return;
+  if (const Status own = CheckDirectory(brought, DirectoryRule::kOwn).status(); !own.ok())
+    return log_->Write(LogLevel::kWarn, "what was brought is not used: " + own.message());
   near_.places.push_back(brought);
   near_.checked = CheckedFiles::In(brought);
 }
 
 void HyperloopFileSystem::RemoveBrought(const std::string& directory) {
   const std::string brought = BroughtFiles(directory);
-  if (std::erase(near_.places, brought) == 0) return;
+  std::erase(near_.places, brought);
   near_.checked = CheckedFiles();
   std::error_code error;
   std::filesystem::remove_all(brought, error);
   if (error)
-    log_->Write(LogLevel::kWarn,
-                "cannot remove " + brought + ", which is not needed any more: " + error.message());
+    log_->Write(LogLevel::kWarn, "cannot remove " + brought +
+                                     ", which is not needed any more: " + error.message());
 }
 
 // A file that may be changed in place is not linked, because that would change the replica's file
@@ -557,7 +563,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult
     const std::string path = bound.directory() + "/" + info.name;
     bool exists = false;
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
-    const bool garbage = present && !anew && IsGarbage(bound, path, info, current.opaque);
+    const bool garbage = present && IsGarbage(bound, path, info, current.opaque);
     if (present && !garbage) continue;
     const std::string fresh = path + std::string(kNewSuffix);
     if (info.name.starts_with(kArchivePrefix))

@@ -196,6 +196,11 @@ Status SyncLocal(const std::string& path) {
   return Status::Ok();
 }
 
+std::string InAnotherProcess(const std::string& directory, const IOStatus& locked) {
+  return directory + " is open in another process: end it (an agent's standby ends with its agent): " +
+         locked.ToString();
+}
+
 Result<uint64_t> SizeOf(FileSystem& fs, const std::string& path) {
   IOStatus exists = fs.FileExists(path, IOOptions(), nullptr);
   if (exists.IsNotFound() || exists.IsPathNotFound()) return NotFound("there is no " + path);

@@ -29,6 +29,8 @@ Status CreateDirectory(rocksdb::FileSystem& fs, const std::string& path);  // if
 Status SyncLocal(const std::string& path);
 // The file's size in bytes. kNotFound: there is no such file.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
+// What is said of a directory whose LOCK was refused so.
+std::string InAnotherProcess(const std::string& directory, const rocksdb::IOStatus& locked);
 // What a group lists of a local file. Reads all of it. kNotFound: there is no such file.
 Result<WholeFile> Describe(rocksdb::FileSystem& fs, const std::string& path,
                            const std::string& name);

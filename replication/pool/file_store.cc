@@ -434,6 +434,8 @@ Result<std::string> FileStore::SetAside(const WholeFile& file) {
     if (errno != EEXIST) return FromErrno(errno, "set aside " + PathOf(entry));
     aside = base + "." + std::to_string(number);
   }
+  // Whoever has a link to it, and has read it before it was damaged, reads it again.
+  ::utimensat(fd_.get(), aside.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   names_durable_ = false;
   HL_RETURN_IF_ERROR(SyncNames());
   return PathOf(aside);

@@ -1,6 +1,7 @@
 #include "hyperloop/replication/prefetch.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/group_error.h"
@@ -85,9 +86,9 @@ class ReplicaPrefetch final : public Prefetch {
       store_ = std::move(*store);
     }
     HL_ASSIGN_OR_RETURN(const std::vector<FileStore::Stored> stored, store_->List());
+    const std::set<WholeFile> kept(files.begin(), files.end());
     for (const FileStore::Stored& each : stored)
-      if (std::find(files.begin(), files.end(), each.file) == files.end())
-        HL_RETURN_IF_ERROR(store_->Remove(each.file));
+      if (!kept.contains(each.file)) HL_RETURN_IF_ERROR(store_->Remove(each.file));
     return {};
   }
 
