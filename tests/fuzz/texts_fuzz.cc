@@ -36,11 +36,13 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/identity/hosts.h"
+#include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/crc32c.h"
 #include "hyperloop/replication/options.h"
 #include "inspect/service.h"
 #include "layout/region_layout.h"
+#include "options/node_group.h"
 #include "pairing_file.h"
 #include "paths.h"
 #include "pool/file_store.h"
@@ -139,7 +141,40 @@ void HostsFile(const std::string& text) {
   HL_FUZZ_CHECK(Must(identity::ParseHosts(again, "f")) == *hosts, again);
 }
 
+// The folder of a host a, which knows b and c, too.
+const std::string& NodeFolder() {
+  static const std::string node = [] {
+    const std::string path = Folder::Get().File("node");
+    stdfs::create_directories(path + "/groups");
+    Must(identity::MakeIdentity(identity::KeysFolderIn(path), "a"));
+    Must(identity::TrustHosts(identity::KeysFolderIn(path), identity::HostsFileIn(path)));
+    const auto keys = Must(identity::KeyRing::Load(identity::KeysFolderIn(path)));
+    const identity::HostLine hosts[] = {
+        {"a", "10.0.0.1", keys->public_key()}, {"b", "10.0.0.2", {1}}, {"c", "fd00::3", {2}}};
+    std::ofstream file(identity::HostsFileIn(path));
+    for (const identity::HostLine& each : hosts) file << each.Line() << "\n";
+    return path;
+  }();
+  return node;
+}
+
+// What a URI hyperloop:///g would be on that host.
+void GroupOfNode(const std::string& text) {
+  Folder::Get().Write("node/groups/g.conf", text);
+  const auto group = ReadNodeGroup("g", NodeFolder());
+  CheckReason(group.status());
+  if (!group.ok()) return;
+  HL_FUZZ_CHECK(!group->store.replicas.empty() && group->store.host == "a", "replicas");
+  for (const std::string* const path : {&group->pool, &group->database, &group->store.pool})
+    HL_FUZZ_CHECK(path->starts_with('/') && path->find("/../") == std::string::npos, *path);
+  StoreOptions again;
+  Must(ParseStoreUri(FormatStoreUri(group->store), &again));
+  HL_FUZZ_CHECK(FormatStoreUri(again) == FormatStoreUri(group->store), text);
+}
+
 void GroupText(const std::string& text) {
+  NodeFolder();
+  GroupOfNode(text);
   const auto group = identity::ParseGroup(text, "f.conf");
   CheckReason(group.status());
   if (!group.ok()) return;
@@ -621,9 +656,17 @@ void AddOptionSeeds(std::vector<Input>* seeds) {
            {kBindings, "/a/../b=hyperloop://h:1"},
            {kBindings, "/=hyperloop://h:1;a=hyperloop://h:1;/b"},
            {kBindings, "///=hyperloop://h:1"},
+           {kUri, "hyperloop:///no-such-group?ack=sync"},
+           {kUri, "hyperloop:///../x"},
            {kGroup, "# g\nhosts = a, b,c\nport = 7100\n"},
            {kGroup, "hosts = a\nport = 7471\n"},
            {kGroup, "hosts = a, a\nsize = 1\n"},
+           {kGroup, "hosts = c, a\nsize = 64M\nhttp_port = 7480\nservice = /bin/x --y\n"},
+           {kGroup, "hosts = b\nfolder = /data\ndatabase = /d/b\nack = sync\nwindow = 9\n"},
+           {kGroup, "hosts = b\nfolder = ../x\n"},
+           {kGroup, "hosts = b\nservice = \"x\"\n"},
+           {kGroup, "hosts = b\nhttp_port = 7000\n"},
+           {kGroup, "hosts = d\nack_timeout = 4s\n"},
        })
     seeds->push_back(Seed(kind, text));
   StoreOptions options;
