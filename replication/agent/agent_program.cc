@@ -352,7 +352,8 @@ void Agent::NoteService(Time now) {
   if (!end.has_value()) return;
   ++service_ends_;
   why_ = Text("the service ended with ", *end);
-  Say(asked_to_end_ ? LogLevel::kInfo : LogLevel::kWarn, why_);
+  const bool told = asked_to_end_ || machine_.state() == State::kStopping;
+  Say(told ? LogLevel::kInfo : LogLevel::kWarn, why_);
   machine_.OnEnded(now);
 }
 

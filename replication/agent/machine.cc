@@ -285,7 +285,7 @@ Action Machine::Wait(const Look& look, Time now, double random) {
   const bool left_to_me = IsLeft() && directive_.node == node_ && tried_ != directive_.number;
   if (left_to_me) due_ = now;
   if (!due_.has_value()) {
-    const bool restarts = had_group_ && ours_ && !leaves_ &&
+    const bool restarts = had_group_ && ours_ &&
                           (!last_restart_.has_value() || now - *last_restart_ >= kRestartInterval);
     if (restarts) last_restart_ = now;
     const auto wait =

@@ -47,6 +47,7 @@ void AddOptions(CLI::App& app, Action* chosen);
 void AddDoctor(CLI::App& app, Action* chosen);
 void AddKeys(CLI::App& app, Action* chosen);
 void AddNode(CLI::App& app, Action* chosen);
+void AddAgent(CLI::App& app, Action* chosen);
 
 // Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
 int Fail(const Status& status);

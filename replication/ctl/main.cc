@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   AddDoctor(app, &chosen);
   AddKeys(app, &chosen);
   AddNode(app, &chosen);
+  AddAgent(app, &chosen);
   app.set_version_flag("--version", kVersion);
   AddHiddenVersion(app);
   hyperloop::AddHelpJson(app);

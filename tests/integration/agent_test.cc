@@ -167,6 +167,24 @@ class AgentTest : public SharedClusterTest<3, 64 << 20> {
     ASSERT_NO_FATAL_FAILURE(b_.Start(more));
     ASSERT_TRUE(Eventually([&] { return b_.Says("/replica"); }));
   }
+  CtlRun Agents(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "agent");
+    arguments.insert(arguments.end(), {"--uri", cluster_.uri()});
+    return RunCtl(cluster_.folder(), arguments);
+  }
+  void Tell(const std::vector<std::string>& arguments, const std::string& expected) {
+    const CtlRun told = Agents(arguments);
+    ASSERT_EQ(told.exit_status, 0) << told.err;
+    EXPECT_THAT(told.out, HasSubstr(expected));
+  }
+  // How many replicas tell what most tell.
+  size_t TellingReplicas() {
+    const auto status = nlohmann::json::parse(Agents({"status", "--json"}).out, nullptr, false);
+    if (!status.is_object() || status["told_by_most"] != true) return 0;
+    size_t tell = 0;
+    for (const auto& each : status["replicas"]) tell += each["error"] == "" ? 1 : 0;
+    return tell;
+  }
   uint64_t Epoch() const {
     const auto status = cluster_.ReplicaStatus(0);
     EXPECT_OK(status);
@@ -209,6 +227,96 @@ TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
   EXPECT_GE(a_.Serves(), b_.Acknowledged());
   ASSERT_TRUE(a_.Writes());
   EXPECT_EQ(watch.Stop(), 0);
+}
+
+// Nobody starts it, whatever becomes of it; and a replica may be away when that is said.
+TEST_F(AgentTest, PausedAServiceThatEndedIsStartedByNobodyUntilItIsResumed) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "6s", "--lease", "4s"}));
+  cluster_.KillReplica(2);
+  ASSERT_NO_FATAL_FAILURE(Tell({"pause"}, "agents: paused"));
+  ASSERT_OK(cluster_.Restart());
+  ASSERT_TRUE(Eventually([&] { return a_.Cluster()["paused"] == true && !b_.Says("/replica"); }));
+  ASSERT_TRUE(a_.AwaitPrimary()) << "what serves goes on";
+  ASSERT_TRUE(a_.Writes());
+  EXPECT_TRUE(Eventually([&] { return TellingReplicas() == 3; }))
+      << "agents give it to a replica that has missed it";
+  const uint64_t epoch = Epoch();
+  a_.agent().Kill();
+  // The other one looks for longer than it would wait otherwise: there are no more than five looks
+  // a second.
+  const uint64_t looks = b_.Cluster()["looks"];
+  ASSERT_TRUE(Eventually([&] { return b_.Cluster()["looks"] > looks + 50; }));
+  EXPECT_EQ(Epoch(), epoch);
+  EXPECT_EQ(b_.Cluster()["takings"], 0);
+  EXPECT_EQ(b_.Cluster()["state"], "candidate");
+  EXPECT_THAT(b_.Cluster()["why"].get<std::string>(), HasSubstr("operators hold it back: paused"));
+  ASSERT_NO_FATAL_FAILURE(Tell({"resume"}, "agents: not paused"));
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_GE(b_.Serves(), a_.Acknowledged());
+}
+
+TEST_F(AgentTest, ASwitchoverMovesTheServiceAndIsDoneOnce) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartBoth({"--take-timeout", "600s", "--failover-timeout", "20s", "--lease", "5s"}));
+  DualWatch watch(a_, b_);
+  ASSERT_TRUE(a_.Writes());
+  ASSERT_NO_FATAL_FAILURE(
+      Tell({"switchover", "--to", "b", "--wait", "600"}, "node b has the group"));
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_GE(b_.Serves(), a_.Acknowledged());
+  ASSERT_TRUE(b_.Writes());
+  EXPECT_EQ(a_.Cluster()["takings"], 1);
+  EXPECT_EQ(b_.Cluster()["takings"], 1);
+  EXPECT_THAT(HttpGet(a_.address(), "/metrics"),
+              HasSubstr("\nhyperloop_agent_start_failures_total 0\n"));
+  EXPECT_TRUE(Eventually([&] { return a_.Says("/replica"); }));
+  // It does not go to b once more when the group changes hands again.
+  b_.agent().Signal(SIGTERM);
+  EXPECT_EQ(b_.agent().Wait(), 0);
+  ASSERT_TRUE(a_.AwaitPrimary());
+  EXPECT_GE(a_.Serves(), b_.Acknowledged());
+  EXPECT_EQ(watch.Stop(), 0);
+}
+
+TEST_F(AgentTest, AServiceLeavesADrainedNodeAndNoneIsStartedThere) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "20s", "--lease", "5s"}));
+  ASSERT_NO_FATAL_FAILURE(Tell({"drain", "a", "--wait", "600"}, "no service on a"));
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_FALSE(a_.Says("/replica"));
+  EXPECT_EQ(a_.Cluster()["drained"], true);
+  const CtlRun refused = Agents({"switchover", "--to", "a"});
+  EXPECT_EQ(refused.exit_status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("agent undrain a comes first"));
+  b_.agent().Signal(SIGTERM);
+  EXPECT_EQ(b_.agent().Wait(), 0);
+  const uint64_t looks = a_.Cluster()["looks"];
+  ASSERT_TRUE(Eventually([&] { return a_.Cluster()["looks"] > looks + 20; }));
+  EXPECT_EQ(a_.Cluster()["takings"], 1);
+  ASSERT_NO_FATAL_FAILURE(Tell({"undrain", "a"}, "agents: not paused"));
+  ASSERT_TRUE(a_.AwaitPrimary());
+}
+
+TEST_F(AgentTest, OrdersThatCannotBeCarriedOutAreRefused) {
+  shared_.UseUp();  // it stays paused
+  ASSERT_NO_FATAL_FAILURE(MakeDatabase());
+  const CtlRun nobody = Agents({"switchover", "--to", "b"});
+  EXPECT_EQ(nobody.exit_status, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("only a service that an agent has started is moved"));
+  EXPECT_EQ(Agents({"drain", "b c"}).exit_status, 2);
+  ASSERT_NO_FATAL_FAILURE(Tell({"pause"}, "agents: paused"));
+  const CtlRun paused = Agents({"switchover", "--to", "b"});
+  EXPECT_EQ(paused.exit_status, 2);
+  EXPECT_THAT(paused.err, HasSubstr("agent resume comes first"));
+  const CtlRun status = Agents({"status"});
+  EXPECT_EQ(status.exit_status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("agents: paused ("));
+  EXPECT_THAT(status.out, HasSubstr("nobody has the group"));
+  EXPECT_EQ(TellingReplicas(), 3u);
+  cluster_.KillReplica(1);
+  cluster_.KillReplica(2);
+  const CtlRun alone = Agents({"resume"});
+  EXPECT_EQ(alone.exit_status, 1);
+  EXPECT_THAT(alone.err, HasSubstr("when more of the replicas answer alike"));
 }
 
 // The group goes on without a replica that is lost, and takes it in when it is back, each under a
