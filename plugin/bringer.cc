@@ -102,8 +102,8 @@ Status Bringer::BringOne(const std::string& group, const WholeFile& file) {
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   const uint64_t reserve = std::min(kReserve, uint64_t{disk.f_blocks} * disk.f_frsize / 20);
   if (free < file.size + reserve)
-    return NoSpace(Text("make room on the disk of ", directory_, ": it has ", free, " B, ", file.name,
-                        " takes ", file.size, ", and ", reserve, " are left to others"));
+    return NoSpace(Text("make room on the disk of ", directory_, ": it has ", free, " B, ",
+                        file.name, " takes ", file.size, ", and ", reserve, " are left to others"));
   HL_RETURN_IF_ERROR(prefetch_.Bring(file));
   checked_.Note(Beside(group, file), file);  // its checksum was compared when it arrived
   return Status::Ok();

@@ -57,9 +57,9 @@ class Bringer {
   const std::string replica_files_;
   const std::string brought_;
   CheckedFiles checked_;
-  Clock::time_point written_{};    // when WriteChecked was called last
-  std::vector<WholeFile> whole_;   // all of these were here
-  Clock::time_point looked_{};     // at that time
+  Clock::time_point written_{};   // when WriteChecked was called last
+  std::vector<WholeFile> whole_;  // all of these were here
+  Clock::time_point looked_{};    // at that time
 };
 
 }  // namespace hyperloop::plugin

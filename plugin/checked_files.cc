@@ -80,8 +80,8 @@ CheckedFiles::Content* CheckedFiles::Find(const std::string& path) {
   const auto known = known_.find({found->st_dev, found->st_ino});
   if (known == known_.end()) return nullptr;
   Content& content = known->second;
-  const bool same = content.size == static_cast<uint64_t>(found->st_size) &&
-                    content.changed == Changed(*found);
+  const bool same =
+      content.size == static_cast<uint64_t>(found->st_size) && content.changed == Changed(*found);
   return same ? &content : nullptr;
 }
 
@@ -141,7 +141,7 @@ Status CheckedFiles::Write(FileSystem& fs, const std::string& directory) {
   for (const auto& [inode, content] : known_)
     if (!content.young.has_value())
       text << inode.first << " " << inode.second << " " << content.size << " " << content.changed
-         << " " << content.checksum << "\n";
+           << " " << content.checksum << "\n";
   const std::string whole = WithCrcLine(text.str()), path = directory + "/" + kName;
   const std::string fresh = path + ".new";
   HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, false, [&](rocksdb::FSWritableFile& file) {

@@ -62,8 +62,7 @@ Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   fs.OnlyPrepare();
   std::shared_ptr<rocksdb::Logger> log;
   const IOStatus logging = fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr);
-  if (logging.IsBusy())
-    return Busy(InAnotherProcess(directory, logging));
+  if (logging.IsBusy()) return Busy(InAnotherProcess(directory, logging));
   HL_RETURN_IF_ERROR(FromIOStatus(logging, "logging"));
   const std::string lock_path = directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;

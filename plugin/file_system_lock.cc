@@ -420,8 +420,8 @@ void HyperloopFileSystem::RemoveBrought(const std::string& directory) {
   std::error_code error;
   std::filesystem::remove_all(brought, error);
   if (error)
-    log_->Write(LogLevel::kWarn, "cannot remove " + brought +
-                                     ", which is not needed any more: " + error.message());
+    log_->Write(LogLevel::kWarn,
+                "cannot remove " + brought + ", which is not needed any more: " + error.message());
 }
 
 // A file that may be changed in place is not linked, because that would change the replica's file

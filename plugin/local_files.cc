@@ -197,7 +197,8 @@ Status SyncLocal(const std::string& path) {
 }
 
 std::string InAnotherProcess(const std::string& directory, const IOStatus& locked) {
-  return directory + " is open in another process: end it (an agent's standby ends with its agent): " +
+  return directory +
+         " is open in another process: end it (an agent's standby ends with its agent): " +
          locked.ToString();
 }
 

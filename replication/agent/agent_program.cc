@@ -120,6 +120,10 @@ class Agent {
   Status StartService();
   // Keeps the directory ready for the service while that does not run, and another node serves.
   void KeepStandby(Time now);
+  // Where the standby finds tables of a replica here; empty: nowhere.
+  std::string FilesForStandby();
+  // How many replicas have given the newest epoch to the service here, or to another owner.
+  size_t CountOwners(bool here) const;
   // Asks whether the group holds a database, before this node may have to start the service.
   void FindDatabase(Time now);
   // Places of the replicas that answered and have the newest configuration.
@@ -155,8 +159,10 @@ class Agent {
   // Ok: the group holds one, at database_epoch_.
   Status database_ = Unavailable("no replica has said yet whether it holds a database");
   uint64_t database_epoch_ = 0;
-  Time next_find_{};           // if none was found
-  uint64_t served_epoch_ = 0;  // the newest under which the service here was ready; 0: none
+  Time next_find_{};  // if none was found
+  // Under which a majority said that the service here, which was ready, has the group. 0: under none
+  // since it was started last.
+  uint64_t served_epoch_ = 0;
   Time next_give_{};
   Directive directive_said_;
   uint64_t looks_ = 0, looks_without_majority_ = 0, service_ends_ = 0;
@@ -323,6 +329,8 @@ void Agent::EndLook(Time now) {
   const double random = std::uniform_real_distribution<double>()(random_);
   const Action action = machine_.OnLook(look, now, random);
   if (machine_.majority_seen() == before) ++looks_without_majority_;
+  if (machine_.state() == State::kPrimary && 2 * CountOwners(true) > watch_->size())
+    served_epoch_ = machine_.epoch();
   NoteDirective();
   CarryOut(action, now);
   SpreadDirective(now);
@@ -406,29 +414,43 @@ Status Agent::DatabaseFound() const {
 
 Status Agent::StartService() {
   standby_.End();
-  const bool own = served_epoch_ != 0 && machine_.epoch() == served_epoch_;
+  const bool own = served_epoch_ != 0 && machine_.epoch() == std::exchange(served_epoch_, 0);
   HL_RETURN_IF_ERROR(runner_->Start(StoreOfService(), own));
   if (options_.ready == Ready::kServes) machine_.OnReady();
   return {};
 }
 
-void Agent::KeepStandby(Time now) {
-  if (machine_.state() == State::kPrimary) served_epoch_ = machine_.epoch();
-  const std::optional<std::string> end = standby_.Look(now);
-  if (end.has_value())
-    Say(LogLevel::kWarn, Text("the standby, which keeps the directory ready, ended with ", *end,
-                              "; it is tried again"));
-  if (asked_to_end_) return standby_.End();
-  if (runner_->runs() || machine_.state() != State::kFollow) return;
+std::string Agent::FilesForStandby() {
   const std::string& files = options_.replica_files;
-  const Status usable =
-      files.empty() ? Status() : CheckDirectory(files, DirectoryRule::kOwn).status();
+  if (files.empty()) return "";
+  const Status usable = CheckDirectory(files, DirectoryRule::kOwn).status();
   if (!usable.ok() && usable.message() != files_unused_)
     Say(LogLevel::kInfo, Text("tables are brought from other nodes: ", usable.message()));
   files_unused_ = usable.message();
+  return usable.ok() ? files : "";
+}
+
+// When the group may soon be free, what holds the directory has time to end.
+void Agent::KeepStandby(Time now) {
+  const std::optional<std::string> end = standby_.Look(now);
+  if (end.has_value())
+    Say(LogLevel::kWarn, Text("the standby, which keeps the directory ready, ended with ", *end,
+                              "; it is tried again in a minute"));
+  if (asked_to_end_) return standby_.End();
+  const State state = machine_.state();
+  if (state == State::kSuspect || state == State::kCandidate) return standby_.AskToEnd();
+  if (runner_->runs() || state != State::kFollow || CountOwners(false) == 0) return;
   const Status kept =
-      standby_.Keep(runner_->StandbyCommand(StoreOfService(), usable.ok() ? files : ""), now);
+      standby_.Keep(runner_->StandbyCommand(StoreOfService(), FilesForStandby()), now);
   if (!kept.ok()) Say(LogLevel::kWarn, Text("cannot start the standby: ", kept.message()));
+}
+
+size_t Agent::CountOwners(bool here) const {
+  return static_cast<size_t>(std::ranges::count_if(seen_, [&](const Result<NodeStatus>& each) {
+    return each.ok() && each->sealed_epoch == machine_.epoch() &&
+           each->installed_epoch == machine_.epoch() && !each->owner_name.empty() &&
+           runner_->Owns(each->owner_name) == here;
+  }));
 }
 
 void Agent::CarryOut(Action action, Time now) {

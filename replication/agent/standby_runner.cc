@@ -7,7 +7,7 @@
 namespace hyperloop::agent {
 namespace {
 
-constexpr std::chrono::seconds kPause{10};
+constexpr std::chrono::minutes kPause{1};
 
 }  // namespace
 
@@ -18,12 +18,12 @@ Status StandbyRunner::Keep(const std::vector<std::string>& command, Time now) {
     command_ = command;
   }
   if (process_ != nullptr || now < next_) return {};
-  next_ = now + kPause;
   HL_ASSIGN_OR_RETURN(NotifySocket notify, NotifySocket::Make());
+  next_ = now + kPause;  // if it cannot be started
   HL_ASSIGN_OR_RETURN(process_,
                       ServiceProcess::Start({command_, {{kNotifyVariable, notify.name()}}}));
   notify_.emplace(std::move(notify));
-  ready_ = false;
+  ready_ = asked_ = false;
   return {};
 }
 
@@ -33,6 +33,7 @@ std::optional<std::string> StandbyRunner::Look(Time now) {
   std::optional<std::string> end = process_->Reap();
   if (!end.has_value()) return std::nullopt;
   process_.reset();
+  if (asked_) return std::nullopt;
   next_ = now + kPause;
   return end;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/boot_clock.h"
@@ -23,12 +24,17 @@ class StandbyRunner {
   // Has it run by this command, of hyperloopctl standby, whose first word is a path. One that ended
   // by itself a short time ago is not started yet. An error is one of this attempt.
   Status Keep(const std::vector<std::string>& command, Time now);
+  // So that it ends in a while by itself, and is not missed.
+  void AskToEnd() {
+    if (process_ != nullptr && !std::exchange(asked_, true)) process_->Terminate();
+  }
   // It does not run, and has the directory no longer, when this returns.
   void End() { process_.reset(); }
-  // Takes note of what has happened. How it ended by itself, once it has; nothing else.
+  // Takes note of what has happened. How it ended, once it has, unless it was asked to; nothing
+  // else.
   std::optional<std::string> Look(Time now);
 
-  // All that the group held some time since its start was here.
+  // All that the group held some time since it was started last was here.
   bool ready() const { return process_ != nullptr && ready_; }
   void AddTo(std::vector<pollfd>* polled) const;
 
@@ -37,6 +43,7 @@ class StandbyRunner {
   std::unique_ptr<ServiceProcess> process_;
   std::optional<NotifySocket> notify_;  // of process_, as the following
   bool ready_ = false;
+  bool asked_ = false;
   Time next_{};
 };
 

@@ -136,6 +136,35 @@ TEST_F(FileStoreTest, WhatIsSetAsideIsNotHeldAndKeepsItsBytes) {
   EXPECT_THAT(store->SetAside(file), StatusIs(Code::kNotFound));
 }
 
+// Others may have a name of the same bytes, and know them as sound by this time.
+TEST_F(FileStoreTest, WhatIsSetAsideHasAnotherTime) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "right");
+  ASSERT_OK(store->Write(file, 0, BytesOf("right")).status());
+  const std::string link = store->directory() + "/../link-of-another";
+  ASSERT_OK(store->Link(file, link));
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(9);
+  std::filesystem::last_write_time(link, long_ago);
+  ASSERT_OK(store->SetAside(file));
+  EXPECT_GT(std::filesystem::last_write_time(link), long_ago + std::chrono::hours(1));
+  std::filesystem::remove(link);
+}
+
+TEST_F(FileStoreTest, AFileOfTheSameDiskBecomesOneOfTheStore) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "right");
+  const std::string path = store->directory() + "/../of-another";
+  std::ofstream(path) << "right";
+  ASSERT_OK(store->LinkFrom(path, file));
+  ASSERT_OK(store->LinkFrom(path, file)) << "once more";
+  const auto held = Must(store->List());
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_TRUE(held[0].finished && held[0].file == file);
+  EXPECT_THAT(store->LinkFrom(path + "-not", Describe("000008.sst", "other")),
+              StatusIs(Code::kNotFound));
+  std::filesystem::remove(path);
+}
+
 // A part of the files would be taken for all of them.
 TEST_F(FileStoreTest, ADirectoryThatIsReadOnlyInPartIsAnError) {
   const auto store = Open();

@@ -62,6 +62,17 @@ class Node {
                 {"--", ProgramPath("../tests/agent_service"), Directory(), folder_ + "/progress"});
     return argv;
   }
+  // The service as somebody starts it by hand.
+  std::vector<std::string> ServiceAlone() const {
+    return {ProgramPath("hyperloopctl"),
+            "exec",
+            "--bind",
+            Directory() + "=" + uri_,
+            "--",
+            ProgramPath("../tests/agent_service"),
+            Directory(),
+            folder_ + "/progress"};
+  }
   void Start(const std::vector<std::string>& more = {}) {
     agent_ = ChildProcess::Spawn(Command(more));
     const std::string ready = agent_.ReadLine();
@@ -368,6 +379,7 @@ TEST_F(AgentTest, AServiceThatIsStartedAgainKeepsItsDirectory) {
   EXPECT_GE(a_.Serves(), acknowledged);
   EXPECT_GT(Epoch(), epoch);
   EXPECT_EQ(Slurp(a_.Directory() + "/HYPERLOOP"), pairing);
+  EXPECT_FALSE(std::filesystem::exists(a_.Brought()));
 }
 
 TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {
@@ -384,6 +396,12 @@ TEST_F(AgentTest, AGroupWithoutADatabaseIsLeftAlone) {
   EXPECT_EQ(a_.Cluster()["takings"], 0);
   EXPECT_THAT(HttpGet(a_.address(), "/metrics"),
               HasSubstr("\nhyperloop_agent_start_failures_total 0\n"));
+  // Its directory is free for whoever makes the database there. Then the agent serves it.
+  ChildProcess first = ChildProcess::Spawn(a_.ServiceAlone());
+  ASSERT_EQ(first.ReadLine(), "ready serves 0");
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait(), 0);
+  EXPECT_TRUE(a_.AwaitPrimary());
   a_.agent().Signal(SIGTERM);
   EXPECT_EQ(a_.agent().Wait(), 0);
 }

@@ -202,7 +202,7 @@ inline constexpr Info kTable[] = {
      "Whether this node's service has the group, is ready, and has a lease that is not over"},
     {"hyperloop_agent_standby_ready", Type::kGauge, kAgent, "",
      "Whether the files that the group held were all beside this node's directory at some time "
-     "since the service ended here or the agent started"},
+     "since the agent's standby was started last; 0 while none runs"},
     {"hyperloop_agent_epoch", Type::kGauge, kAgent, "",
      "Newest epoch that a replica which answers has promised"},
     {"hyperloop_agent_paused", Type::kGauge, kAgent, "",
