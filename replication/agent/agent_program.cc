@@ -3,12 +3,16 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "agent/group_files.h"
 #include "agent/group_watch.h"
 #include "agent/pages.h"
 #include "agent/service_runner.h"
@@ -20,6 +24,8 @@
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
+#include "hyperloop/identity/hosts.h"
+#include "hyperloop/identity/keys.h"
 
 namespace hyperloop::agent {
 namespace {
@@ -65,32 +71,46 @@ Status CheckOptions(const AgentOptions& options, StoreOptions* store) {
   if (!options.db.starts_with('/') || options.db.find_first_of("=;") != std::string::npos)
     return InvalidArgument(
         Text("--db '", options.db, "': give an absolute path without '=' and ';'"));
-
-  if (4 * options.timing.lease > 3 * options.timing.failover_timeout) {
-    return InvalidArgument(
-        "--lease: give at most three quarters of --failover-timeout, because another node may take "
-        "the group that much later");
-  }
-  if (4 * options.timing.look_interval > options.timing.lease) {
-    return InvalidArgument(
-        "--look-interval: give at most a quarter of --lease, because only looks renew the lease, "
-        "and some come late");
-  }
-  return {};
+  return CheckTimes(options.timing);
 }
 
-Result<std::unique_ptr<GroupWatch>> WatchOf(const StoreOptions& store) {
+// `recorded`: what the group has besides, and an agent that looks there, too, as far as it can.
+Result<std::unique_ptr<GroupWatch>> WatchOf(const StoreOptions& store,
+                                            const std::vector<std::string>& recorded = {}) {
   std::vector<std::unique_ptr<ReplicaWay>> ways;
   for (const std::string& each : store.replicas) {
     HL_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaWay> way, ReplicaWay::Make(store, each));
     ways.push_back(std::move(way));
   }
+  for (const std::string& each : recorded) {
+    if (std::ranges::count(store.replicas, each) != 0) continue;
+    if (auto way = ReplicaWay::Make(store, each); way.ok()) ways.push_back(std::move(*way));
+  }
   return GroupWatch::Start(std::move(ways));
 }
 
+// A watch that is ended, which may wait for a replica that does not answer.
+class Retired {
+ public:
+  explicit Retired(std::unique_ptr<GroupWatch> watch)
+      : thread_([watch = std::move(watch), ended = ended_]() mutable {
+          watch.reset();
+          *ended = true;
+        }) {}
+  ~Retired() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Retired(Retired&&) noexcept = default;
+  Retired& operator=(Retired&&) noexcept = default;
+  bool ended() const { return *ended_; }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
+  std::thread thread_;
+};
+
 class Agent {
  public:
-  ~Agent();
   static Result<std::unique_ptr<Agent>> Make(const AgentOptions& options,
                                              const std::shared_ptr<Log>& log);
   Status Run();
@@ -110,7 +130,12 @@ class Agent {
 
   Status StartServer();
   void ReadFiles(Time now);
-  Status TakeStore(StoreOptions store);
+  Status TakeFiles(Time now);
+  bool IsTakenOut(const std::string& name) const;
+  Status WatchAnew();
+  void WatchRecorded();
+  void NoteResidents();
+  void End(Time now);
   StoreOptions StoreOfService() const;
   void Wait(Time until) const;
   bool LookIsOver(Time now) const;
@@ -126,8 +151,7 @@ class Agent {
   size_t CountOwners(bool here) const;
   // Asks whether the group holds a database, before this node may have to start the service.
   void FindDatabase(Time now);
-  // Places of the replicas that answered and have the newest configuration.
-  std::vector<size_t> Newest() const;
+  bool IsOfGroup(size_t place) const;
   // What was said so far. kNotFound: a majority holds none.
   Status DatabaseFound() const;
   // Gives the directive to replicas that have missed it, as new ones have.
@@ -139,13 +163,19 @@ class Agent {
   void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
 
   const AgentOptions options_;
-  StoreOptions store_;  // by the URI
+  StoreOptions store_;               // by the URI
+  std::optional<GroupFiles> files_;  // nothing: the URI names no group of this host's files
+  std::string host_;                 // this host's name in them; empty: it was none of the group's
   const std::shared_ptr<Log> log_;
   const UniqueFd signals_;
   std::unique_ptr<GroupWatch> watch_;
-  std::vector<std::thread> retired_;  // each ends a former watch, which may wait for a dead replica
-  Time next_read_{};                  // of the files
-  std::string files_error_;           // why they could not be used last; empty: they were
+  std::vector<Retired> retired_;
+  std::vector<std::string>
+      watched_;  // the recorded replicas by which watch_ was made, or is enough
+  std::map<std::string, Resident> residents_;  // by the addresses at which they were seen last
+  std::string foreign_said_;
+  Time next_read_{};         // of the files
+  std::string files_error_;  // why they could not be used last; empty: they were
   const std::unique_ptr<ServiceRunner> runner_;
   StandbyRunner standby_;
   std::string files_unused_;  // why the replica's files here are not used; empty: they are
@@ -184,56 +214,122 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
   HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, WatchOf(store));
   std::unique_ptr<Agent> agent(new Agent(options, std::move(store), log, std::move(signals),
                                          std::move(watch), std::move(runner)));
+  if (const std::string name(GroupOfUri(options.uri)); !name.empty()) {
+    HL_ASSIGN_OR_RETURN(NodeGroup group, ReadNodeGroup(name));
+    if (group.has_host) agent->host_ = group.host;
+    agent->files_.emplace(std::move(group), agent->store_);
+  }
   HL_RETURN_IF_ERROR(agent->StartServer());
   return agent;
 }
 
-Agent::~Agent() {
-  for (std::thread& each : retired_) each.join();
-}
-
 // A group's host may come or go while the agent runs. Files that cannot be used change nothing.
 void Agent::ReadFiles(Time now) {
-  if (GroupOfUri(options_.uri).empty() || look_began_.has_value() || now < next_read_) return;
+  if (!files_.has_value() || look_began_.has_value() || now < next_read_) return;
   next_read_ = now + kReadFiles;
-  StoreOptions store;
-  Status taken = CheckOptions(options_, &store);
-  if (taken.ok() && FormatStoreUri(store) != FormatStoreUri(store_))
-    taken = TakeStore(std::move(store));
-  if (!taken.ok() && taken.message() != files_error_)
+  const Status read = TakeFiles(now);
+  if (!read.ok() && read.message() != files_error_)
     Say(LogLevel::kWarn,
-        Text("goes on with what the files of this host said before: ", taken.message()));
-  files_error_ = taken.message();
+        Text("goes on with what the files of this host said before: ", read.message()));
+  files_error_ = read.message();
 }
 
-// Between two looks.
-Status Agent::TakeStore(StoreOptions store) {
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, WatchOf(store));
+Status Agent::TakeFiles(Time now) {
+  const std::string name(GroupOfUri(options_.uri));
+  if (IsTakenOut(name)) {
+    if (files_->JudgeLeft() == GroupFiles::Verdict::kLeave && !asked_to_end_) {
+      Say(LogLevel::kInfo, Text("ends: this host, ", host_, ", is none of the hosts of group ",
+                                name, " any more, says its file"));
+      End(now);
+    }
+    return {};
+  }
+  StoreOptions store;
+  Status read = CheckOptions(options_, &store);
+  const Result<NodeGroup> group = ReadNodeGroup(name);
+  if (read.ok()) read = group.status();
+  if (!read.ok()) files_->Forget();
+  HL_RETURN_IF_ERROR(read);
+  HL_ASSIGN_OR_RETURN(const GroupFiles::Verdict verdict,
+                      files_->Judge(*group, std::move(store), machine_.recorded()));
+  if (verdict != GroupFiles::Verdict::kTake) return {};
+  if (!files_->later().empty())
+    Say(LogLevel::kWarn,
+        Text("the file of the group says something else of: ", files_->later(),
+             "; that counts from the next start of the agent, and of the replica here"));
+  if (FormatStoreUri(files_->store()) == FormatStoreUri(store_)) return {};
+  store_ = files_->store();
+  Say(LogLevel::kInfo, Text("the files of this host say something else of the group: ",
+                            store_.replicas.size(), " replicas"));
+  machine_.SetListed(store_.replicas);
+  return WatchAnew();
+}
+
+// Whether the file of the group names other hosts only, whatever else is to be said of it.
+bool Agent::IsTakenOut(const std::string& name) const {
+  if (host_.empty()) return false;
+  const auto path = identity::GroupFileIn(identity::NodeFolder(), name);
+  if (!path.ok()) return false;
+  const auto file = identity::ReadGroup(*path);
+  return file.ok() && std::ranges::count(file->hosts, host_) == 0;
+}
+
+// Those that are listed, and those that the group has recorded besides. Between two looks.
+Status Agent::WatchAnew() {
+  std::erase_if(retired_, [](const Retired& each) { return each.ended(); });
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<GroupWatch> watch, WatchOf(store_, machine_.recorded()));
   watch_.swap(watch);
-  retired_.emplace_back([former = std::move(watch)]() mutable { former.reset(); });
-  store_ = std::move(store);
-  std::vector<std::string> addresses;
-  for (size_t i = 0; i < watch_->size(); ++i) addresses.push_back(watch_->address(i));
-  machine_.SetReplicas(addresses);
+  retired_.emplace_back(std::move(watch));
+  watched_ = machine_.recorded();
   seen_.clear();
   database_ = Unavailable("no replica has said yet whether it holds a database");
   database_epoch_ = 0;
-  Say(LogLevel::kInfo, Text("the files of this host say something else of the group: ",
-                            addresses.size(), " replicas"));
   return {};
 }
 
-// The files may list a replica that the group has not taken in yet, or one less than it has: no
-// primary opens it so.
+// The group may have taken in a replica, or left one, that the files do not list, or still do.
+void Agent::WatchRecorded() {
+  if (!files_.has_value() || machine_.recorded() == watched_) return;
+  const bool looks_at_all = std::ranges::all_of(machine_.recorded(), [&](const std::string& each) {
+    for (size_t i = 0; i < watch_->size(); ++i)
+      if (watch_->address(i) == each) return true;
+    return false;
+  });
+  watched_ = machine_.recorded();
+  if (looks_at_all) return;
+  const Status watched = WatchAnew();
+  if (!watched.ok())
+    Say(LogLevel::kWarn, Text("cannot look at what the group has recorded: ", watched.message()));
+}
+
 StoreOptions Agent::StoreOfService() const {
   StoreOptions store = store_;
   const std::vector<std::string>& recorded = machine_.recorded();
-  if (GroupOfUri(options_.uri).empty() || recorded.empty()) return store;
-  std::erase_if(store.replicas,
-                [&](const std::string& each) { return std::ranges::count(recorded, each) == 0; });
-  for (const std::string& each : recorded)
-    if (std::ranges::count(store.replicas, each) == 0) store.replicas.push_back(each);
+  if (!files_.has_value() || recorded.empty()) return store;
+  store.replicas = ReplicasToOpen(store.replicas, recorded, residents_, machine_.group());
   return store;
+}
+
+// Who is where, and who is of another group.
+void Agent::NoteResidents() {
+  std::string foreign;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!seen_[i].ok()) continue;
+    const std::string& group = seen_[i]->group;
+    residents_[watch_->address(i)] = {seen_[i]->node, group};
+    if (!machine_.group().empty() && !group.empty() && group != machine_.group())
+      foreign += Text(foreign.empty() ? "" : ", ", watch_->address(i), " (group ", group, ")");
+  }
+  if (foreign != foreign_said_ && !foreign.empty())
+    Say(LogLevel::kWarn,
+        Text("does not listen to replicas of another group than ", machine_.group(), ": ", foreign,
+             "; if the group was made anew there, start this agent anew"));
+  foreign_said_ = foreign;
+}
+
+void Agent::End(Time now) {
+  asked_to_end_ = true;
+  CarryOut(machine_.OnShutdown(), now);
 }
 
 Status Agent::StartServer() {
@@ -260,9 +356,8 @@ Status Agent::Run() {
     Wait(now);
     now = BootClock::now();
     if (WasAskedToEnd(signals_) && !asked_to_end_) {
-      asked_to_end_ = true;
       Say(LogLevel::kInfo, "asked to end");
-      CarryOut(machine_.OnShutdown(), now);
+      End(now);
     }
     NoteService(now);
     if (LookIsOver(now)) EndLook(now);
@@ -299,7 +394,9 @@ bool Agent::LookIsOver(Time now) const {
   pollfd ended{watch_->ended(), POLLIN, 0};
   if (poll(&ended, 1, 0) == 1) return true;
   const auto took = now - *look_began_;
-  const bool enough = 2 * watch_->answered() > watch_->size();
+  const std::vector<std::string>& recorded = machine_.recorded();
+  const size_t all = recorded.empty() ? watch_->size() : recorded.size();
+  const bool enough = 2 * watch_->answered(recorded) > all;
   return took >= (enough ? 1 : kPatientIntervals) * options_.timing.look_interval;
 }
 
@@ -312,7 +409,7 @@ Look Agent::LookOf(const std::vector<Result<NodeStatus>>& seen) const {
                                         status.owner,        runner_->Owns(status.owner_name),
                                         status.released,     status.heartbeat,
                                         status.replicas,     status.absent,
-                                        status.directive};
+                                        status.directive,    status.group};
   }
   return look;
 }
@@ -328,6 +425,7 @@ void Agent::EndLook(Time now) {
   const auto before = machine_.majority_seen();
   const double random = std::uniform_real_distribution<double>()(random_);
   const Action action = machine_.OnLook(look, now, random);
+  NoteResidents();
   if (machine_.majority_seen() == before) ++looks_without_majority_;
   if (machine_.state() == State::kPrimary && 2 * CountOwners(true) > watch_->size())
     served_epoch_ = machine_.epoch();
@@ -335,6 +433,7 @@ void Agent::EndLook(Time now) {
   CarryOut(action, now);
   SpreadDirective(now);
   FindDatabase(now);
+  WatchRecorded();
 }
 
 void Agent::NoteDirective() {
@@ -347,7 +446,7 @@ void Agent::SpreadDirective(Time now) {
   const Directive& directive = machine_.directive();
   if (!machine_.told_by_most() || directive.number.count == 0 || now < next_give_) return;
   for (size_t i = 0; i < seen_.size(); ++i) {
-    if (!seen_[i].ok() || seen_[i]->installed_epoch == 0) continue;
+    if (!IsOfGroup(i) || seen_[i]->installed_epoch == 0) continue;
     if (seen_[i]->directive.number >= directive.number) continue;
     watch_->Give(i, seen_[i]->group, directive);
     next_give_ = now + kGiveAgain;
@@ -379,33 +478,32 @@ void Agent::FindDatabase(Time now) {
   database_ = found;
   if (database_.ok() || now < next_find_) return;
   next_find_ = now + kFindAgain;
-  for (const size_t place : Newest()) watch_->FindDatabase(place);
+  for (size_t i = 0; i < seen_.size(); ++i)
+    if (IsOfGroup(i) && seen_[i]->installed_epoch >= machine_.recorded_epoch())
+      watch_->FindDatabase(i);
 }
 
-// One that was left out may be of before the database.
-std::vector<size_t> Agent::Newest() const {
-  uint64_t installed = 0;
-  std::vector<size_t> newest;
-  for (size_t i = 0; i < seen_.size(); ++i) {
-    if (!seen_[i].ok() || seen_[i]->installed_epoch < installed) continue;
-    if (seen_[i]->installed_epoch > installed) newest.clear();
-    installed = seen_[i]->installed_epoch;
-    newest.push_back(i);
-  }
-  return newest;
+// Whether a replica of the group answered from there.
+bool Agent::IsOfGroup(size_t place) const {
+  if (!seen_[place].ok()) return false;
+  const std::string &own = machine_.group(), &its = seen_[place]->group;
+  return machine_.Counts(watch_->address(place)) && (own.empty() || its.empty() || its == own);
 }
 
 Status Agent::DatabaseFound() const {
   Status last = Unavailable("no replica has said yet whether it holds a database");
-  size_t none = 0;
-  for (const size_t place : Newest()) {
-    const auto holds = watch_->database(place);
+  std::vector<Held> held;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!IsOfGroup(i)) continue;
+    const auto holds = watch_->database(i);
+    held.push_back({seen_[i]->installed_epoch, std::nullopt});
     if (!holds.has_value()) continue;
-    if (holds->ok() && **holds) return {};
+    if (holds->ok()) held.back().holds = **holds;
     if (!holds->ok()) last = holds->status();
-    none += holds->ok() ? 1 : 0;
   }
-  if (2 * none <= watch_->size()) return last;
+  const std::optional<bool> found = machine_.HoldsDatabase(held);
+  if (!found.has_value()) return last;
+  if (*found) return {};
   return NotFound(
       "open the database once without an agent, or hyperloopctl adopt one: the group holds none, "
       "and an agent formats none, because the service would silently start empty after all pools "
@@ -556,6 +654,20 @@ Status TakeGroup(const NodeGroup& group, AgentOptions* options) {
   if (options->http.address.empty() && !group.http.empty()) {
     options->http.address = group.http;
     options->http.open = true;  // the file says an address of the host
+  }
+  return {};
+}
+
+Status CheckTimes(const Timing& timing) {
+  if (4 * timing.lease > 3 * timing.failover_timeout) {
+    return InvalidArgument(
+        "--lease: give at most three quarters of --failover-timeout, because another node may take "
+        "the group that much later");
+  }
+  if (4 * timing.look_interval > timing.lease) {
+    return InvalidArgument(
+        "--look-interval: give at most a quarter of --lease, because only looks renew the lease, "
+        "and some come late");
   }
   return {};
 }

@@ -44,6 +44,9 @@ struct AgentOptions {
 // is none of the group's, or no service is told.
 Status TakeGroup(const NodeGroup& group, AgentOptions* options);
 
+// kInvalidArgument: two of these times do not fit together. Part of RunAgent.
+Status CheckTimes(const Timing& timing);
+
 // Runs until SIGTERM or SIGINT, which must be blocked in every thread, and ends the service in
 // order then. The calling thread is the one that lives as long as the program.
 Status RunAgent(const AgentOptions& options, const std::shared_ptr<Log>& log);

@@ -60,11 +60,13 @@ void GroupWatch::NoteEndedLocked() {
     const ssize_t written = ::write(ended_.get(), &one, sizeof one);
 }
 
-size_t GroupWatch::answered() const {
+size_t GroupWatch::answered(const std::vector<std::string>& addresses) const {
   const MutexLock lock(mutex_);
-  return static_cast<size_t>(std::ranges::count_if(places_, [this](const Place& place) {
+  return static_cast<size_t>(std::ranges::count_if(places_, [&, this](const Place& place) {
     mutex_.known_held();
-    return place.work != Work::kLook && place.round == round_ && place.seen.ok();
+    const bool counts =
+        addresses.empty() || std::ranges::count(addresses, place.way->address()) != 0;
+    return counts && place.work != Work::kLook && place.round == round_ && place.seen.ok();
   }));
 }
 

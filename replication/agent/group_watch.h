@@ -38,8 +38,8 @@ class GroupWatch {
   // Readable once each replica has answered or failed that answered the last time, and was looked
   // at by this Begin.
   int ended() const { return ended_.get(); }
-  // How many replicas have answered the looks of the last Begin so far.
-  size_t answered() const;
+  // How many of these replicas have answered the looks of the last Begin so far; none: of all.
+  size_t answered(const std::vector<std::string>& addresses) const;
   // What they said. An error says why a replica has not answered, or has not yet.
   std::vector<Result<NodeStatus>> Take() const;
 

@@ -20,6 +20,14 @@ std::optional<uint64_t> ReachedBy(size_t count, std::vector<uint64_t> values) {
   return values[count - 1];
 }
 
+// All that it records.
+std::vector<std::string> ReplicasOf(const SeenReplica& configuration) {
+  std::vector<std::string> all = configuration.members;
+  all.insert(all.end(), configuration.absent.begin(), configuration.absent.end());
+  std::ranges::sort(all);
+  return all;
+}
+
 }  // namespace
 
 std::string_view StateName(State state) {
@@ -42,49 +50,87 @@ std::string_view StateName(State state) {
   return "unknown";
 }
 
-// The newest configuration that a majority of the listed replicas had reached, as most say it;
-// null: fewer have answered.
-const SeenReplica* Machine::Configuration(const Look& look) const {
-  std::vector<uint64_t> installed;
-  for (const auto& [address, seen] : look.answers) installed.push_back(seen.installed);
-  const std::optional<uint64_t> epoch = ReachedBy(replicas_ / 2 + 1, std::move(installed));
-  const SeenReplica* configuration = nullptr;
-  ptrdiff_t most = 0;
+// Whether so many have reached it that it is the group's. One replica may say what is not so. So
+// where the group has got to in the meantime its replicas decide by themselves only if they are
+// three or more: then two say so.
+bool Machine::IsReached(const Look& look, const SeenReplica& configuration) const {
+  const std::vector<std::string> all = ReplicasOf(configuration);
+  size_t of_known = 0, of_its = 0;
   for (const auto& [address, seen] : look.answers) {
-    if (seen.installed != epoch) continue;
-    const auto say = std::ranges::count_if(look.answers, [&](const auto& other) {
-      const SeenReplica& it = other.second;
-      return it.installed == epoch && it.members == seen.members && it.absent == seen.absent;
-    });
-    if (say > most) configuration = &seen;
-    most = std::max(most, say);
+    if (seen.installed < configuration.installed || seen.group != configuration.group) continue;
+    of_known += recorded_.empty() || std::ranges::count(recorded_, address) != 0 ? 1 : 0;
+    of_its += std::ranges::count(all, address) != 0 ? 1 : 0;
   }
-  return configuration;
+  const bool by_itself = all.size() >= 3 && configuration.installed > recorded_epoch_;
+  return of_known >= Majority() || (by_itself && 2 * of_its > all.size());
 }
 
-// What one that is not listed any more has said proves nothing of the others.
-void Machine::SetReplicas(const std::vector<std::string>& addresses) {
-  replicas_ = addresses.size();
-  all_ = std::max(replicas_, recorded_.size());
-  std::erase_if(known_,
-                [&](const auto& each) { return std::ranges::count(addresses, each.first) == 0; });
+// The newest that is reached, as most say it: more than one if as many say another one.
+std::vector<const SeenReplica*> Machine::Configurations(const Look& look) const {
+  std::vector<const SeenReplica*> newest;
+  uint64_t epoch = 1;
+  ptrdiff_t most = 0;
+  for (const auto& [address, seen] : look.answers) {
+    if (seen.installed < epoch || !IsReached(look, seen)) continue;
+    const auto say = std::ranges::count_if(look.answers, [&](const auto& other) {
+      const SeenReplica& it = other.second;
+      return it.installed == seen.installed && it.group == seen.group &&
+             it.members == seen.members && it.absent == seen.absent;
+    });
+    if (seen.installed > epoch || say > most) newest.clear();
+    if (newest.empty() || say == most) newest.push_back(&seen);
+    if (newest.back() == &seen) epoch = seen.installed, most = say;
+  }
+  return newest;
+}
+
+// What one that is neither listed nor recorded any more has said proves nothing of the others.
+void Machine::SetListed(const std::vector<std::string>& addresses) {
+  listed_ = addresses.size();
+  std::erase_if(known_, [&](const auto& each) {
+    return std::ranges::count(addresses, each.first) == 0 &&
+           std::ranges::count(recorded_, each.first) == 0;
+  });
+}
+
+// A group that nobody has opened yet.
+bool Machine::IsOfNoGroup(const Look& look) const {
+  return recorded_.empty() && look.answers.size() >= Majority() &&
+         std::ranges::all_of(look.answers,
+                             [](const auto& each) { return each.second.installed == 0; });
 }
 
 // Whether a majority of the configuration's replicas, and of all, has answered.
 bool Machine::Counts(const Look& look) {
-  const SeenReplica* const newest = Configuration(look);
-  if (newest == nullptr) return false;
+  const std::vector<const SeenReplica*> newest = Configurations(look);
   const auto answered = [&](const std::vector<std::string>& addresses) {
-    return static_cast<size_t>(std::ranges::count_if(
-        addresses, [&](const std::string& each) { return look.answers.contains(each); }));
+    const auto count = std::ranges::count_if(
+        addresses, [&](const std::string& each) { return look.answers.contains(each); });
+    return 2 * static_cast<size_t>(count) > addresses.size();
   };
-  all_ = std::max(replicas_, newest->members.size() + newest->absent.size());
-  if (look.answers.size() < Majority()) return false;
-  if (newest->installed != 0) {
-    recorded_ = newest->members;
-    recorded_.insert(recorded_.end(), newest->absent.begin(), newest->absent.end());
-  }
-  return newest->installed == 0 || 2 * answered(newest->members) > newest->members.size();
+  for (const SeenReplica* each : newest)
+    if (!answered(ReplicasOf(*each)) || !answered(each->members)) return false;
+  const bool alike = std::ranges::all_of(newest, [&](const SeenReplica* each) {
+    return ReplicasOf(*each) == ReplicasOf(*newest.front());
+  });
+  // What is told in two ways changes nothing, and must not be the first that counts.
+  if (!alike) return !recorded_.empty() && answered(recorded_);
+  if (!newest.empty()) Record(*newest.front());
+  return !newest.empty() || IsOfNoGroup(look);
+}
+
+void Machine::Record(const SeenReplica& configuration) {
+  recorded_ = ReplicasOf(configuration);
+  recorded_epoch_ = configuration.installed;
+  if (group_.empty()) group_ = configuration.group;
+  std::erase_if(known_, [&](const auto& each) { return !Counts(each.first); });
+}
+
+// What its replicas say. Those that it does not record, or not yet, count for nothing.
+Look Machine::OfTheGroup(const Look& look) const {
+  Look group = look;
+  std::erase_if(group.answers, [&](const auto& each) { return !Counts(each.first); });
+  return group;
 }
 
 void Machine::Learn(const Look& look, Time now) {
@@ -116,7 +162,7 @@ void Machine::LearnOwner(const Look& look, Time now) {
   size_t released = 0, ours = 0, others = 0;
   for (const auto& [address, seen] : look.answers) {
     released += seen.sealed == epoch_ && seen.released ? 1 : 0;
-    const bool installed = seen.sealed == seen.installed;
+    const bool installed = seen.sealed == seen.installed && seen.installed != 0;
     ours += IsOurs(seen) ? 1 : 0;
     others += installed && !IsOurs(seen) && !seen.named ? 1 : 0;
   }
@@ -158,8 +204,33 @@ void Machine::RenewLease() {
   lease_begin_ = std::max(lease_begin_.value_or(Time::min()), moved[Majority() - 1]);
 }
 
-Action Machine::OnLook(const Look& look, Time now, double random) {
-  const bool counts = Counts(look) && now - look.began <= MostGap();
+bool Machine::Counts(const std::string& address) const {
+  return recorded_.empty() || std::ranges::count(recorded_, address) != 0;
+}
+
+// One that was left out may be of before the database, or of before it was emptied.
+std::optional<bool> Machine::HoldsDatabase(const std::vector<Held>& held) const {
+  uint64_t newest = 0;
+  for (const Held& each : held) newest = std::max(newest, each.installed);
+  size_t some = 0, none = 0;
+  for (const Held& each : held) {
+    if (each.installed < recorded_epoch_ || !each.holds.has_value()) continue;
+    if (*each.holds && each.installed == newest) return true;
+    ++(*each.holds ? some : none);
+  }
+  if (some >= Majority()) return true;
+  if (none >= Majority()) return false;
+  return std::nullopt;
+}
+
+Action Machine::OnLook(const Look& all, Time now, double random) {
+  Look answered = all;
+  std::erase_if(answered.answers, [&](const auto& each) {
+    const std::string& group = each.second.group;
+    return !group_.empty() && !group.empty() && group != group_;
+  });
+  const bool counts = now - all.began <= MostGap() && Counts(answered);
+  const Look look = OfTheGroup(answered);
   LearnOwn(look);
   Learn(look, now);
   if (runs_ && state_ != State::kStopping) RenewLease();

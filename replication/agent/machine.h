@@ -7,6 +7,10 @@
 // starts the service too early, or two that do so at a time, lose nothing; they cost a taking. What
 // the machine adds is that this happens only when it is due:
 //
+// - Who has to agree is decided by the group, not by the list of where to look: all replicas are
+//   those that the configuration records, which counted last. Others count for nothing, as those
+//   that the group has not taken in yet, and those of another group. Until a configuration is
+//   known, those that are listed stand in for it.
 // - Only looks count which a majority of the configuration, and of all replicas, answered. The
 //   configuration, and the epoch, are the newest that a majority of the replicas had reached: what
 //   a minority says beyond that may be false, and is left to whoever opens the group. After a gap
@@ -67,12 +71,19 @@ struct SeenReplica {
   uint64_t heartbeat = 0;
   std::vector<std::string> members, absent;  // of the installed configuration; addresses
   Directive directive = {};
+  std::string group = {};  // its id; empty: the replica is of none
 };
 // One look at all replicas.
 struct Look {
   Time began{};
   std::map<std::string, SeenReplica> answers;  // by the replicas' addresses
   bool startable = true;  // false: a candidate waits, as for a group that holds a database
+};
+
+// What a replica says of the group's database.
+struct Held {
+  uint64_t installed = 0;     // its epoch
+  std::optional<bool> holds;  // one; nothing: it has not said yet
 };
 
 enum class State : uint8_t {
@@ -95,11 +106,11 @@ enum class Action : uint8_t {
 
 class Machine {
  public:
-  // `replicas`: how many the group's URI lists. `node`: this node's name.
+  // `replicas`: how many are listed. `node`: this node's name.
   Machine(const Timing& timing, size_t replicas, std::string node)
-      : timing_(timing), replicas_(replicas), node_(std::move(node)) {}
-  // The URI lists these replicas from now on.
-  void SetReplicas(const std::vector<std::string>& addresses);
+      : timing_(timing), listed_(replicas), node_(std::move(node)) {}
+  // These replicas are listed from now on.
+  void SetListed(const std::vector<std::string>& addresses);
 
   // `random`: from 0 to 1, another one in each call.
   Action OnLook(const Look& look, Time now, double random);
@@ -121,8 +132,17 @@ class Machine {
     return lease_begin_.has_value() ? *lease_begin_ + timing_.lease : Time::min();
   }
   std::optional<Time> majority_seen() const { return seen_; }
-  // The replicas that the group has, by the configuration that counted last; none: it is not known.
+  // The replicas that the group has, by the configuration that counted last, sorted; none: it is
+  // not known. And that one's epoch.
   const std::vector<std::string>& recorded() const { return recorded_; }
+  uint64_t recorded_epoch() const { return recorded_epoch_; }
+  // The id of the group that was the first to count. Those of another one are not listened to.
+  const std::string& group() const { return group_; }
+  // Whether what is said there counts, as far as its group is the same.
+  bool Counts(const std::string& address) const;
+  // Whether the group holds a database, by what its replicas say; nothing: that is not known yet.
+  // One replica may claim the newest configuration. It need not be believed that there is none.
+  std::optional<bool> HoldsDatabase(const std::vector<Held>& held) const;
   // After a failure this node takes the group no earlier, but may be started again once where it
   // was. That is a handicap: longer after more failures of late, and over in minutes.
   Time held_until() const;
@@ -143,9 +163,13 @@ class Machine {
   };
   // A longer one makes the observation begin anew.
   BootClock::duration MostGap() const { return 3 * timing_.look_interval; }
-  size_t Majority() const { return all_ / 2 + 1; }  // of all replicas
-  const SeenReplica* Configuration(const Look& look) const;
+  size_t Majority() const { return (recorded_.empty() ? listed_ : recorded_.size()) / 2 + 1; }
+  bool IsReached(const Look& look, const SeenReplica& configuration) const;
+  std::vector<const SeenReplica*> Configurations(const Look& look) const;
+  bool IsOfNoGroup(const Look& look) const;
   bool Counts(const Look& look);
+  void Record(const SeenReplica& configuration);
+  Look OfTheGroup(const Look& look) const;
   void Learn(const Look& look, Time now);
   void LearnOwn(const Look& look);
   void LearnOwner(const Look& look, Time now);
@@ -168,13 +192,14 @@ class Machine {
   Action End(Action how);
 
   const Timing timing_;
-  size_t replicas_;
+  size_t listed_;
   const std::string node_;
   State state_ = State::kLost;
   bool runs_ = false;  // the service, or it is being started
   bool shutdown_ = false;
-  size_t all_ = replicas_;  // how many replicas the group has
   std::vector<std::string> recorded_;
+  uint64_t recorded_epoch_ = 0;
+  std::string group_;
   std::map<std::string, Known> known_;
   std::optional<Time> seen_;  // when the last look began that counted
   Time quiet_since_{};        // no sign of life was seen since then, without a gap

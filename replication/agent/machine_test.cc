@@ -91,7 +91,7 @@ class MachineTest : public testing::Test {
     return Action::kNone;
   }
 
-  uint64_t directives_ = 0;
+  uint64_t directives_ = 0, beat_ = 100;
   const Timing timing_;
   Machine machine_{timing_, kReplicas, "n0"};
   Time now_{seconds(1000)};
@@ -141,27 +141,63 @@ TEST_F(MachineTest, WithoutAMajorityNothingIsTaken) {
   EXPECT_EQ(Looks(seconds(100), 2), Action::kStart);
 }
 
-// A host that comes or goes by the files of the hosts.
-TEST_F(MachineTest, AnotherListOfReplicasCountsFromTheNextLook) {
-  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+// Whoever lists more replicas than the group has, or fewer, changes no majority.
+TEST_F(MachineTest, MajoritiesAreThoseOfTheReplicasThatTheGroupRecorded) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
   EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
-  std::vector<std::string> list{"r0", "r1", "r2", "r3", "r4"};
-  machine_.SetReplicas(list);
+  EXPECT_EQ(machine_.recorded_epoch(), 2u);
+  machine_.SetListed({"r0", "r1", "r2", "r3", "r4", "r5"});
+  EXPECT_EQ(Serve(timing_.isolation_timeout + 2 * timing_.lease), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kPrimary) << "three of three, and not of six";
+  for (SeenReplica& each : says_) each.absent = {"r3", "r4"};
+  ASSERT_EQ(Serve(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2", "r3", "r4"}));
+  machine_.SetListed({"r0", "r1", "r2"});
+  machine_.OnEnded(now_);
   EXPECT_EQ(Looks(seconds(100), 2), Action::kNone) << "two of five";
   EXPECT_EQ(machine_.state(), State::kLost);
-  list.resize(3);
-  machine_.SetReplicas(list);
-  EXPECT_EQ(Looks(seconds(100), 2), Action::kStart) << "two of three";
 }
 
-// They are no majority's any more: another node's may have none of them.
-TEST_F(MachineTest, ReplicasThatAreNotListedAnyMoreGiveNoLease) {
+// An agent that begins when more are listed than the group has taken in finds the group, too.
+TEST_F(MachineTest, AGroupIsFoundAmongMoreReplicasThatAreListed) {
+  Machine machine(timing_, 6, "n0");
+  for (SeenReplica& each : says_) each.released = true;
+  Look look{now_, {{"r0", says_[0]}, {"r2", says_[2]}}};
+  EXPECT_EQ(machine.OnLook(look, now_, /*random=*/0), Action::kStart);
+  EXPECT_EQ(machine.recorded().size(), 3u);
+}
+
+TEST_F(MachineTest, FreshReplicasThatAreListedCountForNothing) {
+  const auto look = [&] {
+    now_ += timing_.look_interval;
+    ++says_[0].heartbeat;
+    return machine_.OnLook({now_, {{"r0", says_[0]}, {"r3", {}}, {"r4", {}}}}, now_, /*random=*/0);
+  };
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(look(), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kLost);
+  EXPECT_FALSE(machine_.majority_seen().has_value()) << "one of three";
   ASSERT_NO_FATAL_FAILURE(BecomePrimary());
-  std::vector<std::string> list{"r0", "r1", "r2", "r3", "r4"};
-  machine_.SetReplicas(list);
+  machine_.SetListed({"r0", "r3", "r4"});
+  EXPECT_EQ(look(), Action::kNone) << "nobody else has the group";
+  EXPECT_LT(*machine_.majority_seen(), now_);
+}
+
+TEST_F(MachineTest, AGroupThatNobodyHasOpenedIsSeen) {
+  says_ = {};
+  EXPECT_EQ(Looks(timing_.look_interval, 1), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kLost);
+  EXPECT_EQ(Looks(timing_.look_interval, 2), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kFollow);
+  EXPECT_EQ(machine_.recorded().size(), 0u);
+}
+
+// They are no majority's: another node's may have none of them.
+TEST_F(MachineTest, ReplicasThatTheGroupDoesNotRecordGiveNoLease) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimary());
+  machine_.SetListed({"r0", "r1", "r2", "r3", "r4"});
   SeenReplica other = says_[0];
   const Time lease = machine_.lease_end();
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     now_ += timing_.look_interval;
     Look look{now_, {}};
     for (size_t each = 0; each < kReplicas; ++each) look.answers[AddressOf(each)] = says_[each];
@@ -169,11 +205,142 @@ TEST_F(MachineTest, ReplicasThatAreNotListedAnyMoreGiveNoLease) {
     look.answers["r3"] = look.answers["r4"] = other;
     machine_.OnLook(look, now_, /*random=*/0);
   }
-  EXPECT_EQ(machine_.lease_end(), lease) << "two of five";
-  list.resize(kReplicas);
-  machine_.SetReplicas(list);
+  EXPECT_EQ(machine_.lease_end(), lease);
+}
+
+// As one that was removed, and is listed still.
+TEST_F(MachineTest, ReplicasThatTheGroupDoesNotRecordFreeNothing) {
   ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
-  EXPECT_EQ(machine_.lease_end(), lease) << "none of three";
+  SeenReplica other = says_[0];
+  other.released = true;
+  for (int i = 0; i < 100; ++i) {
+    now_ += timing_.look_interval;
+    Beat();
+    Look look{now_, {{"r0", says_[0]}, {"r1", says_[1]}, {"r3", other}, {"r4", other}}};
+    ASSERT_EQ(machine_.OnLook(look, now_, /*random=*/0), Action::kNone);
+  }
+  EXPECT_EQ(machine_.majority_seen(), now_);
+}
+
+// Whoever has left the group counts no more, although it was heard before.
+TEST_F(MachineTest, ReplicasThatTheGroupRecordsNoMoreGiveNoLease) {
+  for (SeenReplica& each : says_) each.members = {"r0", "r1", "r2", "r3", "r4"};
+  const auto look = [&](size_t old, size_t beats) {
+    now_ += timing_.look_interval;
+    Look all{now_, {}};
+    for (size_t i = 0; i < kReplicas + old; ++i) all.answers[AddressOf(i)] = says_[i % kReplicas];
+    for (size_t i = 0; i < beats; ++i) all.answers["r" + std::to_string(4 - i)].heartbeat = ++beat_;
+    return machine_.OnLook(all, now_, /*random=*/0);
+  };
+  for (SeenReplica& each : says_) each.released = true;
+  ASSERT_EQ(look(2, 0), Action::kStart);
+  machine_.OnReady();
+  Own(2, true);
+  ASSERT_EQ(look(2, 0), Action::kNone);
+  ASSERT_EQ(look(2, 2), Action::kNone);
+  EXPECT_EQ(machine_.lease_end(), Time::min()) << "two of five";
+  for (SeenReplica& each : says_) each.members = {"r0", "r1", "r2"};
+  ASSERT_EQ(look(0, 0), Action::kNone);
+  EXPECT_EQ(machine_.recorded().size(), 3u);
+  EXPECT_EQ(machine_.lease_end(), Time::min()) << "none of three";
+}
+
+// Two groups may be listed: by a copy of another group's file, say.
+TEST_F(MachineTest, AnotherGroupIsNotListenedTo) {
+  for (SeenReplica& each : says_) each.group = "one";
+  SeenReplica other = says_[0];
+  other.group = "another";
+  other.sealed = other.installed = 9;
+  other.members = {"r3", "r4", "r5"};
+  other.owner = "its owner";
+  const auto look = [&](size_t own) {
+    now_ += timing_.look_interval;
+    ++other.heartbeat;
+    Look all{now_, {{"r3", other}, {"r4", other}, {"r5", other}}};
+    for (size_t i = 0; i < own; ++i) all.answers[AddressOf(i)] = says_[i];
+    return machine_.OnLook(all, now_, /*random=*/0);
+  };
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.group(), "one");
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(look(kReplicas), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
+  EXPECT_EQ(machine_.epoch(), 1u);
+  // Nor do its signs of life keep the group from being taken, which gives none.
+  Action action = Action::kNone;
+  for (const Time until = now_ + timing_.failover_timeout; now_ < until && action == Action::kNone;)
+    action = look(kReplicas);
+  EXPECT_EQ(action, Action::kStart);
+  machine_.OnEnded(now_);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(look(1), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kLost) << "one of three";
+}
+
+// Not even if a replica of the group has another one's place.
+TEST_F(MachineTest, AReplicaOfAnotherGroupInAReplicasPlaceDoesNotAnswer) {
+  for (SeenReplica& each : says_) each.group = "one";
+  ++says_[1].installed;
+  says_[1].group = "another";
+  ASSERT_EQ(Looks(timing_.look_interval, 2), Action::kNone);
+  EXPECT_TRUE(machine_.recorded().empty()) << "one of three";
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.group(), "one");
+  says_[0].group = says_[1].group = "another";
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  EXPECT_EQ(machine_.state(), State::kLost);
+  EXPECT_EQ(machine_.group(), "one");
+}
+
+// What is told in two ways decides nothing, whatever the addresses are.
+TEST_F(MachineTest, AConfigurationThatAsManyDenyIsNotRecorded) {
+  const auto members = [&](std::vector<std::string> first) {
+    says_[0].members = std::move(first);
+    return Looks(timing_.look_interval, 2);
+  };
+  ASSERT_EQ(members({"a0", "r0", "r1"}), Action::kNone);
+  EXPECT_TRUE(machine_.recorded().empty());
+  EXPECT_FALSE(machine_.majority_seen().has_value());
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
+  ASSERT_EQ(members({"a0", "r0", "r1"}), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
+  EXPECT_EQ(machine_.majority_seen(), now_) << "but it is heard";
+}
+
+// One that claims the newest configuration, and holds nothing, does not keep the group from being
+// taken; but one that was left out before the group was emptied does not have it started either.
+TEST_F(MachineTest, WhetherThereIsADatabaseIsSaidByTheNewestOrByAMajority) {
+  Own(3, false);
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.HoldsDatabase({{3, true}}), true);
+  EXPECT_EQ(machine_.HoldsDatabase({{3, false}, {3, {}}}), std::nullopt);
+  EXPECT_EQ(machine_.HoldsDatabase({{3, false}, {3, false}, {2, true}}), false);
+  EXPECT_EQ(machine_.HoldsDatabase({{1u << 30, false}, {3, true}, {3, true}}), true);
+  EXPECT_EQ(machine_.HoldsDatabase({{4, false}, {3, true}}), std::nullopt);
+  EXPECT_EQ(machine_.HoldsDatabase({{4, false}, {2, true}, {2, true}}), std::nullopt);
+}
+
+// A look of which too few of its configuration answered changes nothing.
+TEST_F(MachineTest, OnlyALookThatCountsRecords) {
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  for (SeenReplica& each : says_) each.members = {"x", "y", "r0"};
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r0", "r1", "r2"}));
+}
+
+// An agent that was cut off meanwhile.
+TEST_F(MachineTest, AGroupAllOfWhoseReplicasWereReplacedIsFound) {
+  ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
+  SeenReplica later = says_[0];
+  later.members = {"r3", "r4", "r5"};
+  const auto look = [&] {
+    now_ += timing_.look_interval;
+    machine_.OnLook({now_, {{"r3", later}, {"r4", later}}}, now_, /*random=*/0);
+  };
+  look();
+  EXPECT_EQ(machine_.recorded().front(), "r0") << "not by an old configuration";
+  later.sealed = later.installed = 2;
+  look();
+  EXPECT_EQ(machine_.recorded(), std::vector<std::string>({"r3", "r4", "r5"}));
 }
 
 TEST_F(MachineTest, AReleasedGroupIsTakenAtOnce) {
@@ -360,7 +527,7 @@ TEST_F(MachineTest, OneReplicaDecidesNothing) {
   machine_.OnReady();
   Own(2, true);
   lie(&liar);
-  liar.members = {"r0"};
+  liar.members = {"r2"};
   EXPECT_EQ(Serve(timing_.isolation_timeout + 3 * timing_.lease), Action::kNone);
   EXPECT_EQ(machine_.state(), State::kPrimary);
   EXPECT_EQ(machine_.epoch(), 2u);
