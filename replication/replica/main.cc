@@ -193,5 +193,6 @@ int main(int argc, char** argv) {
   const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-replica: %s\n", status.message().c_str());
-  return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
+  // What the files say may be mended, and another try helps then.
+  return status.code() == hyperloop::Code::kInvalidArgument && group.empty() ? 2 : 1;
 }
