@@ -39,7 +39,7 @@ class FileWatch {
   };
   Stamp Now() const;
 
-  const std::string path_;
+  std::string path_;
   Stamp seen_, taken_;
   int restless_ = 0;
 };

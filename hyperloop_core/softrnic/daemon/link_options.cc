@@ -307,6 +307,7 @@ Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments) {
     HL_ASSIGN_OR_RETURN(options.listen, ParseLinkAddress(arguments.listen, true));
   }
   HL_RETURN_IF_ERROR(TakeKeys(arguments, &options));
+  if (!arguments.node.empty() && !options.any()) options.later = arguments;
   return options;
 }
 

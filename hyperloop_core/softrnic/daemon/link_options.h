@@ -65,6 +65,15 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text);
 Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path,
                                             std::vector<LinkPeer> given = {});
 
+// Texts as given on the command line; empty: not given.
+struct LinkArguments {
+  std::string listen, keys_dir;
+  std::string node;  // folder of hosts and keys, which count once the keys point to the hosts
+  bool insecure = false;
+  std::vector<std::string> peers;
+  std::string peers_file;
+};
+
 struct LinkOptions {
   std::optional<LinkAddress> listen;
   std::vector<LinkPeer> peers;              // those of the command line
@@ -72,6 +81,9 @@ struct LinkOptions {
   std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
   identity::Ciphers ciphers;
   std::string warning;  // for the log: what is not as it should be; empty: nothing
+  // There are no links yet. MakeLinkOptions makes some of these once the folder `node` has keys
+  // that point to a file of hosts.
+  std::optional<LinkArguments> later;
 
   bool any() const {
     return listen.has_value() || !peers.empty() || !peers_file.empty() || has_hosts();
@@ -84,14 +96,6 @@ struct LinkOptions {
   // most, and the file of hosts least. This host's own line there is none. Without keys each must
   // be at a loopback address.
   Result<std::vector<LinkPeer>> ReadPeers() const;
-};
-// Texts as given on the command line; empty: not given.
-struct LinkArguments {
-  std::string listen, keys_dir;
-  std::string node;  // folder of hosts and keys, which count once the keys point to the hosts
-  bool insecure = false;
-  std::vector<std::string> peers;
-  std::string peers_file;
 };
 // kInvalidArgument: links without keys, and without `insecure` or with an address that is not
 // loopback; keys without any link, or keys together with `insecure`. kNotFound: the keys, or this

@@ -19,7 +19,8 @@
 // effect without a restart. A file that cannot be used changes nothing, and is logged once. So is
 // `trusted`: a link ends when its other end is not trusted any more as whom it proved to be, and
 // the queue pairs of a host when it may make no links any more under any key. The file of hosts to
-// which `trusted` points is both.
+// which `trusted` points is both. A server without links (LinkOptions::later) looks for the keys and
+// the line of its host as often, and opens its port when both are there.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
@@ -70,7 +71,8 @@ class LinkServer final : public LinkPort {
                                                     std::shared_ptr<Log> log);
   ~LinkServer() override;
 
-  // The address at which it listens, with the real port if 0 was given. Empty: none.
+  // The address at which it listens, with the real port if 0 was given. Empty: none. Not of a
+  // server that was started with LinkOptions::later, which may open its port at any time.
   const std::string& listening() const { return listening_; }
   // Starts the thread; `loop` is woken when packets arrive, or its engine run by the thread.
   // `nice`: the thread's nice value while it serves neighbours, if it may have it. Stop the server
@@ -182,6 +184,8 @@ class LinkServer final : public LinkPort {
   bool Guard(Connection& c, Event&& event) HL_REQUIRES(sockets_);
   int Timers() HL_REQUIRES(sockets_);
   SteadyClock::time_point LookAtFiles(SteadyClock::time_point now) HL_REQUIRES(sockets_);
+  void LookForNode() HL_REQUIRES(sockets_);
+  Status TakeNode() HL_REQUIRES(sockets_);
   void LookAtPeers() HL_REQUIRES(sockets_);
   bool HostsAreNew() HL_REQUIRES(sockets_);
   void ForgetPeers() HL_REQUIRES(sockets_);
@@ -252,7 +256,7 @@ class LinkServer final : public LinkPort {
   bool WriteHere();
   bool PacketsLeft() const;
 
-  const LinkOptions options_;
+  LinkOptions options_;  // changes once at most, under sockets_: when this machine becomes a host
   const std::shared_ptr<LimitedLog> log_;  // neighbours cause all of its lines
   std::string listening_;
   LinkAddress bound_;  // the address of listening_, if that is not empty
@@ -269,6 +273,7 @@ class LinkServer final : public LinkPort {
   FileWatch peers_watch_, trusted_watch_;
   SteadyClock::time_point look_at_{};
   std::string peers_error_;  // why the file could not be read, logged once
+  std::string node_error_;   // why this machine is no host yet, logged once
   static constexpr uint64_t kNoHosts = ~uint64_t{0};
   uint64_t hosts_seen_;    // KeyRing::seen_generation at the last look
   uint64_t hosts_taken_;   // KeyRing::hosts_generation that peers were made of; kNoHosts: none

@@ -147,9 +147,44 @@ Status LinkServer::TooManyPeers() {
 LinkServer::SteadyClock::time_point LinkServer::LookAtFiles(SteadyClock::time_point now) {
   if (now < look_at_) return look_at_;
   look_at_ = now + kBetweenLooks;
+  if (options_.later.has_value()) LookForNode();
   if (!options_.peers_file.empty() || options_.has_hosts()) LookAtPeers();
   if (options_.keys != nullptr) LookAtTrusted();
   return look_at_;
+}
+
+// Makes this machine a host, once its keys and its line are there.
+void LinkServer::LookForNode() {
+  Status taken;
+  const auto take = [&] {
+    sockets_.known_held();
+    taken = TakeNode();
+  };
+  if (RanOutOfMemory(take) || taken.ok() || taken.message() == node_error_) return;
+  LogLine(log_.get(), LogLevel::kWarn, {"no links yet: ", taken.message(), "; it is tried again"});
+  if (RanOutOfMemory([&] { node_error_ = taken.message(); })) node_error_.clear();
+}
+
+// What fails is done again as a whole. Until all is done there is no neighbour.
+Status LinkServer::TakeNode() {
+  HL_ASSIGN_OR_RETURN(LinkOptions made, MakeLinkOptions(*options_.later));
+  if (made.later.has_value()) return {};
+  made.later = options_.later;
+  made.ciphers = options_.ciphers;
+  options_ = std::move(made);
+  HL_RETURN_IF_ERROR(Listen());
+  const identity::KeyRing& keys = *options_.keys;
+  trusted_watch_ = FileWatch(keys.dir() + "/trusted");
+  looked_ = hosts_seen_ = keys.seen_generation();
+  judged_ = keys.generation();
+  hosts_taken_ = kNoHosts;
+  link_names_ = NamesForLinks();
+  options_.later.reset();
+  LogLine(log_.get(), LogLevel::kInfo,
+          {"links as ", keys.name(), ", key ", identity::KeyText(keys.public_key()), ", at ",
+           listening_});
+  if (!options_.warning.empty()) LogLine(log_.get(), LogLevel::kWarn, {options_.warning});
+  return {};
 }
 
 // True if the hosts of the keys are not those that were taken, and the file says the same as at the

@@ -41,6 +41,9 @@ class LinkServerTest : public testing::Test {
  protected:
   void SetUp() override {
     options_.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+    StartServer();
+  }
+  void StartServer() {
     auto server = LinkServer::Create(options_, &engine_, log_);
     ASSERT_OK(server);
     server_ = std::move(*server);
@@ -471,6 +474,47 @@ TEST_F(HostsLinkServerTest, AFileOfHostsThatCannotBeUsedEndsNoLinkAndMakesNone) 
   ASSERT_TRUE(test::Eventually([&] { return lines_->Has("names no other host any more"); }));
   EXPECT_TRUE(LinksBecome({"b (127.0.0.2:7471)"}));
   EXPECT_TRUE(IsServed(of_b));
+}
+
+// The server is started before this machine is a host, as by its package.
+class LaterLinkServerTest : public HostsLinkServerTest {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    log_ = lines_;
+    b_ = MakeHost("b");
+    LinkArguments arguments;
+    arguments.node = root_;
+    const auto options = MakeLinkOptions(arguments);
+    ASSERT_OK(options);
+    options_ = *options;
+    StartServer();
+  }
+};
+
+TEST_F(LaterLinkServerTest, OpensItsPortOnceKeysAndLineAreThere) {
+  // Of this machine, as are all that begin with 127: the port is the same for everybody.
+  const std::string address = Text("127.", getpid() % 200 + 20, ".", getpid() / 200 % 250, ".3");
+  ASSERT_OK(identity::MakeIdentity(Dir("keys"), "a"));
+  ASSERT_OK(identity::TrustHosts(Dir("keys"), Dir("hosts")));
+  ASSERT_TRUE(
+      test::Eventually([&] { return lines_->Has("no links yet: this host's line is not"); }));
+  EXPECT_TRUE(LinksBecome({}));
+  const auto a = identity::KeyRing::Load(Dir("keys"));
+  ASSERT_OK(a);
+  LetTrust("b", **a, "a");
+  const std::string own = identity::HostLine{"a", address, (*a)->public_key()}.Line() + "\n";
+  WriteHosts({own, LineOf(*b_, 2)});
+  ASSERT_TRUE(LinksBecome({"b (127.0.0.2:7471)"}));
+  RawNeighbour of_b(address + ":7471", b_);
+  ASSERT_OK(of_b.Introduce());
+  EXPECT_TRUE(IsServed(of_b));
+  const auto c = MakeHost("c");
+  EXPECT_FALSE(RawNeighbour(address + ":7471", c).Introduce().ok());
+  WriteHosts({own, LineOf(*b_, 2), LineOf(*c, 3)});
+  EXPECT_TRUE(LinksBecome({"b (127.0.0.2:7471)", "c (127.0.0.3:7471)"}));
 }
 
 // As a file that is copied in pieces: what a part of it does not name has not gone, whatever comes

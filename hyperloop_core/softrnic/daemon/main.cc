@@ -237,15 +237,17 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
                                                          options.control));
-  if (link_options.any()) {
+  if (link_options.any() || link_options.later.has_value()) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
-    TellOfLinks(link_options, links->listening(), *log);
-    if (!link_options.warning.empty()) log->Write(LogLevel::kWarn, link_options.warning);
-  } else if (!options.links.node.empty()) {
-    log->Write(LogLevel::kInfo, "no links: the keys in " + options.links.node +
+  }
+  if (link_options.later.has_value()) {
+    log->Write(LogLevel::kInfo, "no links yet: the keys in " + options.links.node +
                                     " are not there, or do not point to a file of hosts; "
                                     "hyperloopctl node init makes both");
+  } else if (links != nullptr) {
+    TellOfLinks(link_options, links->listening(), *log);
+    if (!link_options.warning.empty()) log->Write(LogLevel::kWarn, link_options.warning);
   }
   DaemonMetrics page(engine, *loop, links.get(), HYPERLOOP_VERSION);
   std::unique_ptr<metrics::Server> metrics_server;
