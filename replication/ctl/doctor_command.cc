@@ -208,7 +208,9 @@ std::vector<Finding> NodeFiles(const std::string& folder) {
       continue;
     // What is left to judge are values.
     const auto read = ReadNodeGroup(groups.back().name, folder);
-    if (!read.ok()) findings.back() = {Verdict::kBad, read.status().message()};
+    Status judged = read.status();
+    if (read.ok() && !read->service.empty()) judged = CheckForAgents(*read);
+    if (!judged.ok()) findings.back() = {Verdict::kBad, judged.message()};
   }
   return findings;
 }

@@ -195,7 +195,23 @@ Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& given)
   for (const HostLine& each : hosts) group.endpoints[each.name] = each.At(file.port);
   HL_RETURN_IF_ERROR(SetReplicas(file, hosts, &group));
   HL_RETURN_IF_ERROR(SetAll(file, own, &group));
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(group.store).WithContext(group.file));
   return group;
+}
+
+Status CheckForAgents(const NodeGroup& group) {
+  if (group.store.replicas.size() < 3)
+    return InvalidArgument(
+        Text(group.file,
+             ": failover by itself needs three replicas or more, so that the others "
+             "agree when a host with one is lost; the group has ",
+             group.store.replicas.size(), ": name more hosts, or leave the line service out"));
+  if (!GoesOnWithoutSome(group.store))
+    return InvalidArgument(
+        Text(group.file,
+             ": leave on_replica_failure=block out: nobody could take the group while "
+             "a replica is away, and a lost host may take one along"));
+  return {};
 }
 
 std::vector<std::string> InstanceArguments(const std::string& program, const std::string& name) {

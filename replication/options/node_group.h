@@ -47,8 +47,12 @@ struct NodeGroup {
 // Reads the files of `folder`, or of this process's (identity::NodeFolder). The error names the
 // file and, if it is in one, the line, and the remedy: there is no such group, this host or one of
 // the group's has no line, its line has another key than its identity, a file is cut or says what
-// is refused, or others could have written it.
+// is refused, alone or together, or others could have written it.
 Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& folder = {});
+
+// What agents need of a group whose service they run: replicas enough to lose one, and options
+// under which they then go on. The error names the group's file, and says what to change there.
+Status CheckForAgents(const NodeGroup& group);
 
 // The group that a URI names; empty: it lists replicas.
 std::string_view GroupOfUri(std::string_view uri);

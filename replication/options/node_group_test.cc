@@ -212,6 +212,24 @@ TEST_F(NodeGroupTest, ValuesThatAreRefusedAreNamedWithTheirLine) {
     refused(std::string("service = ") + command, "put such a command into a script");
 }
 
+TEST_F(NodeGroupTest, ValuesThatDoNotFitTogetherAreRefusedWithTheFile) {
+  Say("ack = sync\nlocal_write = acknowledged\n");
+  EXPECT_THAT(ReadNodeGroup("orders"),
+              StatusIs(Code::kInvalidArgument,
+                       HasSubstr(File() + ": local_write=acknowledged needs ack=append")));
+}
+
+TEST_F(NodeGroupTest, AgentsNeedAGroupThatGoesOnWithoutAHost) {
+  EXPECT_OK(CheckForAgents(*ReadNodeGroup("orders")));
+  Say("on_replica_failure = block\n");
+  EXPECT_THAT(
+      CheckForAgents(*ReadNodeGroup("orders")),
+      StatusIs(Code::kInvalidArgument, HasSubstr(File() + ": leave on_replica_failure=block out")));
+  Write(File(), "hosts = a, b\non_replica_failure = continue\n");
+  EXPECT_THAT(CheckForAgents(*ReadNodeGroup("orders")),
+              StatusIs(Code::kInvalidArgument, HasSubstr("needs three replicas or more")));
+}
+
 // A new option is one that a group's file may set for all hosts, or one of these.
 TEST_F(NodeGroupTest, EachOptionIsOfAllHostsOrOfOneOrOfOneOpening) {
   const std::set<std::string_view> others = {"region_size", "metrics_file", "pool",
