@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -261,9 +262,14 @@ Result<std::string> ReadNodeFile(const std::string& path, size_t limit) {
   HL_ASSIGN_OR_RETURN(const std::string folder,
                       CheckDirectory(whole.parent_path(), DirectoryRule::kShared));
   const std::string resolved = folder + "/" + std::string(whole.filename());
-  HL_ASSIGN_OR_RETURN(const UniqueFd file, OpenTrustedFile(resolved, O_RDONLY));
+  const auto file = OpenTrustedFile(resolved, O_RDONLY);
+  if (!file.ok() && access(resolved.c_str(), R_OK) != 0 && errno == EACCES)
+    return PermissionDenied(
+        Text(path, " may not be read by this user, as when it was made under a umask of 077: ",
+             "chmod 644 ", path, ", on all hosts"));
+  HL_RETURN_IF_ERROR(file.status());
   struct stat info {};
-  if (fstat(file.get(), &info) != 0) return FromErrno(errno, path);
+  if (fstat(file->get(), &info) != 0) return FromErrno(errno, path);
   if (static_cast<uint64_t>(info.st_size) > limit)
     return InvalidArgument(Text(path, " has ", info.st_size, " bytes; at most ", limit));
   HL_ASSIGN_OR_RETURN(std::string text, ReadTrustedFile(resolved));

@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "support/status_matchers.h"
@@ -261,6 +263,21 @@ TEST_F(HostsOfKeysTest, AFileThatCannotBeUsedNeitherTakesNorGivesAnything) {
   fs::remove(Group("orders"));
   EXPECT_THAT(ring->Refresh(), StatusIs(Code::kPermissionDenied, HasSubstr("groups")));
   EXPECT_EQ(RolesOf(*ring, '2'), kEveryRole) << "others could have removed the file";
+}
+
+// As root made it under a umask that leaves others nothing.
+TEST_F(HostsOfKeysTest, AFileThatThisUserMayNotReadIsNamedWithTheRemedy) {
+  Write(Hosts(), LineOf("b", "10.0.0.2", '2'));
+  chmod(Hosts().c_str(), 0);
+  chmod(folder_.c_str(), 0755);
+  // A thread of its own gives up root's rights, which would let it read the file.
+  std::thread([this] {
+    if (geteuid() == 0) {
+      ASSERT_EQ(syscall(SYS_setresuid, 65534, 65534, 65534), 0);
+    }
+    EXPECT_THAT(ReadHosts(Hosts()),
+                StatusIs(Code::kPermissionDenied, HasSubstr("chmod 644 " + Hosts())));
+  }).join();
 }
 
 // What is in force may be older, and a part of what the file is to say.
