@@ -25,8 +25,8 @@ namespace hyperloop::plugin {
 
 class CheckedFiles {
  public:
-  // What Write has left in the directory. Nothing if there is no such file, if it is damaged, if the
-  // machine was started since, or if others may write there.
+  // What Write has left in the directory. Nothing if there is no such file, if it is damaged, if
+  // the machine was started since, or if others may write there.
   static CheckedFiles In(const std::string& directory);
 
   // Whether the file has the content that is listed. It is read, unless that is known. kNotFound:

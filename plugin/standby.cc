@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kInterval{1};
 // After a full disk.
 constexpr std::chrono::minutes kLongInterval{1};
 constexpr int kNice = 10;
-// ioprio_set(2): the class IDLE, of this process.
+// The class IDLE of the kernel, for this process.
 constexpr int kIdle = 3 << 13, kProcess = 1;
 
 // Those who serve come first, at the disk, too.

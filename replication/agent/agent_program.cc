@@ -190,8 +190,8 @@ class Agent {
   Status database_ = Unavailable("no replica has said yet whether it holds a database");
   uint64_t database_epoch_ = 0;
   Time next_find_{};  // if none was found
-  // Under which a majority said that the service here, which was ready, has the group. 0: under none
-  // since it was started last.
+  // Under which a majority said that the service here, which was ready, has the group. 0: under
+  // none since it was started last.
   uint64_t served_epoch_ = 0;
   Time next_give_{};
   Directive directive_said_;
