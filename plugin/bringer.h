@@ -1,5 +1,5 @@
-// Bringer: brings to this machine what a directory lacks that is to be the group's, before the group
-// is taken. So the taking only links it, and does not read it.
+// Bringer: brings to this machine what a directory lacks that is to be the group's, before the
+// group is taken. So the taking only links it, and does not read it.
 #pragma once
 
 #include <rocksdb/file_system.h>

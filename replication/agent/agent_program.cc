@@ -444,7 +444,7 @@ void Agent::NoteDirective() {
 
 void Agent::SpreadDirective(Time now) {
   const Directive& directive = machine_.directive();
-  if (!machine_.told_by_most() || directive.number.count == 0 || now < next_give_) return;
+  if (!machine_.was_told_by_most() || directive.number.count == 0 || now < next_give_) return;
   for (size_t i = 0; i < seen_.size(); ++i) {
     if (!IsOfGroup(i) || seen_[i]->installed_epoch == 0) continue;
     if (seen_[i]->directive.number >= directive.number) continue;

@@ -188,7 +188,11 @@ void Machine::LearnDirective(const Look& look) {
       told = &seen.directive;
     if (told_by_most_) break;
   }
-  directive_ = *told;
+  if (told_by_most_ && told->number >= acknowledged_.number) acknowledged_ = *told;
+  // New members say nothing, and more of them than of those that told it make no older one true.
+  const bool forgotten = told->number < acknowledged_.number;
+  if (forgotten) told_by_most_ = false;
+  directive_ = forgotten ? acknowledged_ : *told;
 }
 
 // Any majority of all replicas has one of those whose heartbeats were new at this time or later.
@@ -275,7 +279,7 @@ bool Machine::HasToLeave() const {
 void Machine::NoteWatched(Time now) {
   const auto watched = std::min<BootClock::duration>(now - called_, MostGap());
   called_ = now;
-  if (!had_group_ || !ready_) starting_ += watched;
+  if ((!had_group_ || !ready_) && !directive_.paused) starting_ += watched;
   if (taken_) {
     without_lease_ += watched;
   } else if (directive_.paused) {

@@ -149,6 +149,7 @@ class Machine {
   // What operators say, as of the last look that counted; all zero: nothing.
   const Directive& directive() const { return directive_; }
   bool told_by_most() const { return told_by_most_; }  // it is, by a majority of all
+  bool was_told_by_most() const { return directive_ == acknowledged_; }  // it is, or was
   // This node takes no group, whoever had it, because of that.
   bool held_back() const { return directive_.paused || directive_.Drains(node_); }
   uint64_t takings() const { return takings_; }
@@ -216,6 +217,7 @@ class Machine {
   uint64_t released_epoch_ = 0;
   Directive directive_;
   bool told_by_most_ = false;  // that
+  Directive acknowledged_;     // the newest that a majority has told
   // The group is free, and was left to another node: since when this node knows.
   std::optional<Time> left_since_;
   DirectiveNumber tried_;  // the switchover to this node for which it has taken the group at once

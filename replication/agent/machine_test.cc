@@ -600,6 +600,32 @@ TEST_F(MachineTest, WhatAMajorityHasIsObeyedWhicheverReplicasAnswer) {
   EXPECT_EQ(Looks(seconds(10)), Action::kStart);
 }
 
+// As new members do, or replicas with fresh pools.
+TEST_F(MachineTest, APauseThatWasAcknowledgedIsNotForgottenBecauseMostSayNothing) {
+  for (SeenReplica& each : says_) each.released = true;
+  const Directive pause = Pause();
+  Direct(pause, 2);
+  EXPECT_EQ(Looks(seconds(10)), Action::kNone);
+  EXPECT_TRUE(machine_.told_by_most());
+  says_[1].directive = {};
+  EXPECT_EQ(Looks(seconds(100)), Action::kNone);
+  EXPECT_EQ(machine_.directive(), pause);
+  EXPECT_FALSE(machine_.told_by_most());
+  EXPECT_TRUE(machine_.was_told_by_most()) << "the agent gives it to those that say nothing";
+  Direct(Next());
+  EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+}
+
+TEST_F(MachineTest, PausedAServiceHasTimeToBecomeReady) {
+  for (SeenReplica& each : says_) each.released = true;
+  ASSERT_EQ(Looks(seconds(10)), Action::kStart);
+  Own(2, true);
+  Direct(Pause());
+  EXPECT_EQ(Serve(2 * timing_.start_timeout), Action::kNone);
+  Direct(Next());
+  EXPECT_EQ(Serve(2 * timing_.start_timeout), Action::kStop);
+}
+
 TEST_F(MachineTest, PausedAHealthyServiceIsNotEnded) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimary());
   Directive directive = Switchover("owner 2", "n1");

@@ -165,6 +165,7 @@ class AgentOrders {
   // change or begins anew.
   Result<Directive> Change(const Edit& edit) {
     std::random_device random;
+    bool perhaps = false;  // an earlier try may be obeyed
     for (int i = 0; i < kTries; ++i) {
       if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 300));
       const Status seen = Look();
@@ -174,24 +175,41 @@ class AgentOrders {
       const Round promised = Ask(number, nullptr);
       if (promised.granted < Majority()) {
         if (promised.rivals) continue;
-        return Missing(promised, "agents are told nothing new");
+        return Missing(promised, perhaps ? kPerhaps : "agents are told nothing new");
       }
       Directive directive = promised.newest;
-      HL_RETURN_IF_ERROR(edit(Owner(), &directive));
+      const Status edited = edit(Owner(), &directive);
+      // What was promised is kept, with what agents are told already: else no agent could give that
+      // to a replica that has missed it.
+      if (!edited.ok()) directive = promised.newest;
       directive.number = number;
+      if (!edited.ok()) {
+        if (directive != Empty(number)) Ask(number, &directive);
+        return edited;
+      }
       directive.by = Who();
       directive.when = static_cast<uint64_t>(std::time(nullptr));
       const Round given = Ask(number, &directive);
       if (given.granted >= Majority()) return directive;
+      perhaps = true;
       if (given.rivals) continue;
-      return Missing(given, "it is not known whether the agents obey this; repeat the command");
+      return Missing(given, kPerhaps);
     }
-    return Busy("repeat the command: another one changes what the agents are told just now");
+    return Busy(Text("repeat the command: another one changes what the agents are told just now",
+                     perhaps ? Text(", and ", kPerhaps) : ""));
   }
 
  private:
   static constexpr std::chrono::seconds kPatience{5};
   static constexpr int kTries = 8;
+  static constexpr char kPerhaps[] =
+      "it is not known whether the agents obey this; repeat the command";
+
+  static Directive Empty(const DirectiveNumber& number) {
+    Directive directive;
+    directive.number = number;
+    return directive;
+  }
 
   struct Round {
     size_t granted = 0;
@@ -351,15 +369,17 @@ int AgentStatus(const AgentArguments& arguments) {
   return kExitOk;
 }
 
-// Waits until `done` says a text, which is printed, or the time is over.
+// Waits until `done` says a text, which is printed, or an error, or the time is over.
 int AwaitOwner(AgentOrders& orders, uint32_t wait, const std::string& failed,
-               const std::function<std::string(const GroupOwner&)>& done) {
+               const std::function<Result<std::string>(const GroupOwner&)>& done) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(wait);
   while (true) {
     const Status seen = orders.Look();
     const GroupOwner owner = seen.ok() ? orders.Owner() : GroupOwner();
-    if (const std::string text = done(owner); seen.ok() && !text.empty()) {
-      std::printf("%s\n", text.c_str());
+    const Result<std::string> text = seen.ok() ? done(owner) : std::string();
+    if (!text.ok()) return Fail(text.status());
+    if (!text->empty()) {
+      std::printf("%s\n", text->c_str());
       return kExitOk;
     }
     if (std::chrono::steady_clock::now() >= until) {
@@ -408,8 +428,9 @@ Status EditSwitchover(const std::string& node, const GroupOwner& owner, Directiv
         Text("only a service that an agent has started is moved, and there is none "
              "now: ",
              OwnerSentence(owner)));
-  directive->owner = owner.id;
-  directive->node = node;
+  const bool here = owner.node == node;  // then nothing is to be done, now or later
+  directive->owner = here ? "" : owner.id;
+  directive->node = here ? "" : node;
   return {};
 }
 
@@ -424,14 +445,18 @@ int SwitchAgents(const AgentArguments& arguments) {
         return EditSwitchover(node, owner, directive);
       },
       [&](AgentOrders& orders) {
-        return AwaitOwner(orders, arguments.wait, "the group has not changed nodes",
-                          [&](const GroupOwner& owner) -> std::string {
-                            const bool here = owner.node == node && !owner.released;
-                            const bool moved = owner.id != former || here;
-                            if (!moved || !owner.serves || owner.released) return "";
-                            return here ? OwnerSentence(owner)
-                                        : Text("another node took it: ", OwnerSentence(owner));
-                          });
+        return AwaitOwner(
+            orders, arguments.wait,
+            "the agents are told so until you pause and resume them, and the group "
+            "has not changed nodes",
+            [&](const GroupOwner& owner) -> Result<std::string> {
+              const bool here = owner.node == node && !owner.released;
+              const bool moved = owner.id != former || here;
+              if (!moved || !owner.serves || owner.released) return std::string();
+              if (here) return OwnerSentence(owner);
+              return Unavailable(Text("look at the agent of ", node,
+                                      ", which has not taken the group: ", OwnerSentence(owner)));
+            });
       });
 }
 
@@ -440,7 +465,13 @@ int DrainNode(const AgentArguments& arguments) {
   if (const Status named = CheckNodeName(node); !named.ok()) return Fail(named);
   return TellAgents(
       arguments,
-      [&](const GroupOwner&, Directive* directive) -> Status {
+      [&](const GroupOwner& owner, Directive* directive) -> Status {
+        if (directive->paused && owner.node == node && !owner.released)
+          return InvalidArgument(
+              Text("hyperloopctl agent resume comes first: the agents are "
+                   "paused, and ",
+                   OwnerSentence(owner)));
+        if (directive->node == node) directive->owner = directive->node = "";
         if (directive->Drains(node)) return {};
         if (directive->drained.size() == kMaxDrained) {
           return InvalidArgument(Text("undrain a node first: ", kMaxDrained,
@@ -451,9 +482,10 @@ int DrainNode(const AgentArguments& arguments) {
       },
       [&](AgentOrders& orders) {
         return AwaitOwner(orders, arguments.wait, "the service has not left the node",
-                          [&](const GroupOwner& owner) -> std::string {
-                            if (owner.id.empty()) return "";
-                            if (owner.node == node && !owner.released) return "";
+                          [&](const GroupOwner& owner) -> Result<std::string> {
+                            // One that is taking the group may be of this node.
+                            if (!owner.released && !owner.serves) return std::string();
+                            if (owner.node == node && !owner.released) return std::string();
                             return Text("no service has the group on node ", node, "; ",
                                         OwnerSentence(owner));
                           });
@@ -462,9 +494,10 @@ int DrainNode(const AgentArguments& arguments) {
 
 int UndrainNode(const AgentArguments& arguments) {
   if (const Status named = CheckNodeName(arguments.node); !named.ok()) return Fail(named);
-  return TellAgents(arguments, [&](const GroupOwner&, Directive* directive) {
-    std::erase(directive->drained, arguments.node);
-    return Status();
+  return TellAgents(arguments, [&](const GroupOwner&, Directive* directive) -> Status {
+    if (std::erase(directive->drained, arguments.node) != 0) return {};
+    return InvalidArgument(
+        Text("node ", arguments.node, " is not drained: ", control::DirectiveText(*directive)));
   });
 }
 

@@ -19,8 +19,8 @@
 // effect without a restart. A file that cannot be used changes nothing, and is logged once. So is
 // `trusted`: a link ends when its other end is not trusted any more as whom it proved to be, and
 // the queue pairs of a host when it may make no links any more under any key. The file of hosts to
-// which `trusted` points is both. A server without links (LinkOptions::later) looks for the keys and
-// the line of its host as often, and opens its port when both are there.
+// which `trusted` points is both. A server without links (LinkOptions::later) looks for the keys
+// and the line of its host as often, and opens its port when both are there.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
