@@ -61,6 +61,16 @@ class CheckedFilesTest : public testing::Test {
   }
 
   std::string folder_;
+  // The file is known to be sound, which is kept, and then changed unseen.
+  WholeFile KeepAndChange() {
+    Age(Path());
+    const WholeFile file = Described();
+    checked_.Note(Path(), file);
+    EXPECT_OK(checked_.Write(*local_, folder_));
+    ChangeUnseen();
+    return file;
+  }
+
   const std::shared_ptr<rocksdb::FileSystem> local_ = LocalFileSystem();
   CheckedFiles checked_;
 };
@@ -125,11 +135,7 @@ TEST_F(CheckedFilesTest, AllNamesOfAFileCount) {
 }
 
 TEST_F(CheckedFilesTest, AnotherProcessKnowsIt) {
-  Age(Path());
-  const WholeFile file = Described();
-  checked_.Note(Path(), file);
-  ASSERT_OK(checked_.Write(*local_, folder_));
-  ChangeUnseen();
+  const WholeFile file = KeepAndChange();
   CheckedFiles again = CheckedFiles::In(folder_);
   EXPECT_TRUE(IsSound(again, file));
   again.KeepOnly({});
@@ -141,11 +147,7 @@ TEST_F(CheckedFilesTest, AnotherProcessKnowsIt) {
 
 // Whatever happens to the file that keeps it, nothing is believed that was not written.
 TEST_F(CheckedFilesTest, ADamagedFileSaysNothing) {
-  Age(Path());
-  const WholeFile file = Described();
-  checked_.Note(Path(), file);
-  ASSERT_OK(checked_.Write(*local_, folder_));
-  ChangeUnseen();
+  const WholeFile file = KeepAndChange();
   std::ifstream in(Path("checked"), std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(in), {}};
   ASSERT_GT(whole.size(), 60u);
@@ -164,11 +166,7 @@ TEST_F(CheckedFilesTest, ADamagedFileSaysNothing) {
 // What is written has the machine's present start in it; a power failure may take bytes away that
 // were read before.
 TEST_F(CheckedFilesTest, NothingIsKnownAfterTheMachineWasStartedAgain) {
-  Age(Path());
-  const WholeFile file = Described();
-  checked_.Note(Path(), file);
-  ASSERT_OK(checked_.Write(*local_, folder_));
-  ChangeUnseen();
+  const WholeFile file = KeepAndChange();
   std::ifstream in(Path("checked"), std::ios::binary);
   std::string first, boot, line, rest;
   std::getline(in, first);

@@ -417,6 +417,7 @@ void HyperloopFileSystem::RemoveBrought(const std::string& directory) {
   const std::string brought = BroughtFiles(directory);
   std::erase(near_.places, brought);
   near_.checked = CheckedFiles();
+  if (!CheckDirectory(brought, DirectoryRule::kOwn).ok()) return;  // not there, or another user's
   std::error_code error;
   std::filesystem::remove_all(brought, error);
   if (error)

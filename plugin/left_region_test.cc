@@ -240,6 +240,25 @@ TEST_F(LeftRegionTest, ADamagedLogThatHasLeftComesFromAReplica) {
   ExpectAllThere();
 }
 
+// RocksDB takes a damaged log for a shorter one. So it is read whatever was read before, as by a
+// standby.
+TEST_F(LeftRegionTest, ALogThatWasSoundBeforeIsReadAgain) {
+  MakeWithIdleFamily();
+  CrashWithFamily();
+  const std::string bytes = ReadLocal(Path(log_));
+  const Result<WholeFile> file = Describe(*rocksdb::FileSystem::Default(), Path(log_), log_);
+  ASSERT_OK(file);
+  group_->Hold(*file, bytes);
+  FlipByte(log_);
+  HyperloopFileSystem::NearFiles near;
+  near.checked.Note(Path(log_), *file);
+  fs_->Promote(std::move(near));
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", rocksdb::IOOptions(), &lock, nullptr));
+  EXPECT_EQ(ReadLocal(Path(log_)), bytes);
+  ASSERT_OK(fs_->UnlockFile(lock, rocksdb::IOOptions(), nullptr));
+}
+
 // A log that the MANIFEST does not need is no reason to refuse anything.
 TEST_F(LeftRegionTest, AnObsoleteLogThatNobodyHasIsForgotten) {
   ASSERT_OK(Open(MakeOptions()));

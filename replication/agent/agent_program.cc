@@ -47,17 +47,7 @@ int MillisecondsUntil(Time then, Time now) {
 Status CheckOptions(const AgentOptions& options, StoreOptions* store) {
   HL_RETURN_IF_ERROR(ParseStoreUri(options.uri, store).WithContext("--uri"));
   HL_RETURN_IF_ERROR(ValidateStoreOptions(*store).WithContext("--uri"));
-  if (store->replicas.size() < 3) {
-    return InvalidArgument(
-        Text("--uri: failover by itself needs three replicas or more, so that the others agree "
-             "when a host with one is lost; the group has ",
-             store->replicas.size()));
-  }
-  if (!GoesOnWithoutSome(*store)) {
-    return InvalidArgument(
-        "--uri: leave on_replica_failure=block out: nobody could take the group while a replica is "
-        "away, and a lost host may take one along");
-  }
+  HL_RETURN_IF_ERROR(CheckForAgents(*store).WithContext("--uri"));
   if (store->takeover || store->adopt) {
     return InvalidArgument(Text("--uri: leave ", store->takeover ? "takeover" : "adopt",
                                 "=true out: an agent takes nothing from a primary that lives, and "

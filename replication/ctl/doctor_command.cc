@@ -209,7 +209,8 @@ std::vector<Finding> NodeFiles(const std::string& folder) {
     // What is left to judge are values.
     const auto read = ReadNodeGroup(groups.back().name, folder);
     Status judged = read.status();
-    if (read.ok() && !read->service.empty()) judged = CheckForAgents(*read);
+    if (read.ok() && !read->service.empty())
+      judged = CheckForAgents(read->store).WithContext(read->file);
     if (!judged.ok()) findings.back() = {Verdict::kBad, judged.message()};
   }
   return findings;

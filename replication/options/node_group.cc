@@ -199,18 +199,16 @@ Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& given)
   return group;
 }
 
-Status CheckForAgents(const NodeGroup& group) {
-  if (group.store.replicas.size() < 3)
+Status CheckForAgents(const StoreOptions& store) {
+  if (store.replicas.size() < 3)
     return InvalidArgument(
-        Text(group.file,
-             ": failover by itself needs three replicas or more, so that the others "
-             "agree when a host with one is lost; the group has ",
-             group.store.replicas.size(), ": name more hosts, or leave the line service out"));
-  if (!GoesOnWithoutSome(group.store))
+        Text("failover by itself needs three replicas or more, so that the others agree when a "
+             "host with one is lost; the group has ",
+             store.replicas.size()));
+  if (!GoesOnWithoutSome(store))
     return InvalidArgument(
-        Text(group.file,
-             ": leave on_replica_failure=block out: nobody could take the group while "
-             "a replica is away, and a lost host may take one along"));
+        "leave on_replica_failure=block out: nobody could take the group while a replica is away, "
+        "and a lost host may take one along");
   return {};
 }
 

@@ -51,8 +51,8 @@ struct NodeGroup {
 Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& folder = {});
 
 // What agents need of a group whose service they run: replicas enough to lose one, and options
-// under which they then go on. The error names the group's file, and says what to change there.
-Status CheckForAgents(const NodeGroup& group);
+// under which they then go on. The caller says where the options are from.
+Status CheckForAgents(const StoreOptions& store);
 
 // The group that a URI names; empty: it lists replicas.
 std::string_view GroupOfUri(std::string_view uri);

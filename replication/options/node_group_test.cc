@@ -220,13 +220,12 @@ TEST_F(NodeGroupTest, ValuesThatDoNotFitTogetherAreRefusedWithTheFile) {
 }
 
 TEST_F(NodeGroupTest, AgentsNeedAGroupThatGoesOnWithoutAHost) {
-  EXPECT_OK(CheckForAgents(*ReadNodeGroup("orders")));
+  EXPECT_OK(CheckForAgents(ReadNodeGroup("orders")->store));
   Say("on_replica_failure = block\n");
-  EXPECT_THAT(
-      CheckForAgents(*ReadNodeGroup("orders")),
-      StatusIs(Code::kInvalidArgument, HasSubstr(File() + ": leave on_replica_failure=block out")));
+  EXPECT_THAT(CheckForAgents(ReadNodeGroup("orders")->store),
+              StatusIs(Code::kInvalidArgument, HasSubstr("leave on_replica_failure=block out")));
   Write(File(), "hosts = a, b\non_replica_failure = continue\n");
-  EXPECT_THAT(CheckForAgents(*ReadNodeGroup("orders")),
+  EXPECT_THAT(CheckForAgents(ReadNodeGroup("orders")->store),
               StatusIs(Code::kInvalidArgument, HasSubstr("needs three replicas or more")));
 }
 
