@@ -27,7 +27,7 @@
 
 #include "model/costs.h"
 #include "model/timeline.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "softrnic/engine/pacer.h"
 #include "softrnic/links/link_port.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "primitives/report.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::bench {

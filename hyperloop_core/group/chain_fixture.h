@@ -3,7 +3,7 @@
 // which is deterministic, or the engine runs on a thread.
 //
 // The group itself knows no provider. Tests reach the software RNIC through this header and
-// softrnic/embedded.h; scripts/check-includes keeps both out of all other sources.
+// softrnic/embedded/embedded.h; scripts/check-includes keeps both out of all other sources.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 #include "group/slot_program.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/softrnic.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 
 namespace hyperloop {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
-#include "common/cpu_pause.h"
-#include "common/signal_event.h"
+#include "base/cpu_pause.h"
+#include "base/signal_event.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
 #include "hyperloop/core/out_of_memory.h"

@@ -7,7 +7,7 @@
 #include <bit>
 #include <thread>
 
-#include "common/cpu_pause.h"
+#include "base/cpu_pause.h"
 #include "group/check_operation.h"
 #include "group/infos.h"
 #include "hyperloop/core/invariant.h"

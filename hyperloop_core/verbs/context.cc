@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/steady_ns.h"
+#include "base/steady_ns.h"
 
 namespace hyperloop::verbs {
 namespace {

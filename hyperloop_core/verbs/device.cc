@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "common/shared_memory.h"
+#include "base/shared_memory.h"
 #include "verbs/connection.h"
 #include "verbs/open.h"
 #include "verbs/queues.h"

@@ -13,7 +13,7 @@
 
 #include "cluster/network.h"
 #include "common/uuid.h"
-#include "pool/file_store.h"
+#include "files/file_store.h"
 
 namespace hyperloop::cluster {
 namespace {

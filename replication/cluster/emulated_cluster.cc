@@ -24,7 +24,7 @@
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/size.h"
-#include "pool/pool.h"
+#include "region/pool.h"
 
 namespace hyperloop {
 namespace {

@@ -7,10 +7,18 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "common/uuid.h"
 
 namespace hyperloop {
+
+// The identity of a primary towards the replicas.
+struct Ownership {
+  uint64_t epoch = 0;
+  Uuid owner{};  // sent to the replicas in requests only
+  std::string name;
+};
 
 // The one-way digest of an owner's id.
 Uuid OwnerDigest(const Uuid& id);

@@ -12,8 +12,8 @@
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/options.h"
-#include "layout/region_layout.h"
 #include "options/size_option.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::ctl {
 namespace {

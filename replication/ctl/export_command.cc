@@ -10,11 +10,11 @@
 #include "ctl/log_seen.h"
 #include "ctl/nodes.h"
 #include "ctl/reading.h"
-#include "files/export.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/text.h"
-#include "layout/record.h"
-#include "layout/region_layout.h"
+#include "inspect/export.h"
+#include "region/record.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::ctl {
 namespace {

@@ -1,9 +1,9 @@
 #include "ctl/log_seen.h"
 
 #include "hyperloop/core/text.h"
-#include "layout/region_layout.h"
 #include "primary/asking.h"
 #include "primary/own_content.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::ctl {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "pool/pool.h"
+#include "region/pool.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::ctl {

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "ctl/command.h"
-#include "files/resize.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "inspect/resize.h"
 #include "options/size_option.h"
 
 namespace hyperloop::ctl {

@@ -11,10 +11,10 @@
 #include "control/client.h"
 #include "control/endpoint.h"
 #include "ctl/command.h"
+#include "files/file_store.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
 #include "membership/take_plan.h"
-#include "pool/file_store.h"
 #include "primary/asking.h"
 #include "primary/look.h"
 

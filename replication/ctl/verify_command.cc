@@ -14,9 +14,9 @@
 #include "ctl/log_seen.h"
 #include "ctl/nodes.h"
 #include "ctl/reading.h"
+#include "files/file_store.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/store.h"
-#include "pool/file_store.h"
 #include "primary/asking.h"
 
 namespace hyperloop::ctl {

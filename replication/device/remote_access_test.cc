@@ -5,7 +5,7 @@
 #include <future>
 #include <vector>
 
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/eventually.h"
 #include "support/hooked_device.h"
 #include "support/must.h"

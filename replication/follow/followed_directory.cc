@@ -16,10 +16,10 @@
 #include <tuple>
 #include <utility>
 
-#include "files/export.h"
-#include "files/file_copy.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
+#include "inspect/export.h"
+#include "inspect/file_copy.h"
 
 namespace hyperloop {
 namespace {

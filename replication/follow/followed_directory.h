@@ -22,12 +22,12 @@
 #include <string>
 #include <vector>
 
-#include "files/file_table.h"
+#include "files/file_store.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/replication/whole_file.h"
-#include "layout/region_layout.h"
-#include "pool/file_store.h"
+#include "log/file_table.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

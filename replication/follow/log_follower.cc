@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "files/member_check.h"
-#include "journal/log_scan.h"
-#include "journal/redo.h"
+#include "inspect/member_check.h"
+#include "log/log_scan.h"
+#include "log/redo.h"
 
 namespace hyperloop {
 namespace {

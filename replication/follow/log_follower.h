@@ -21,8 +21,8 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
 #include "inspect/image_reader.h"
-#include "layout/record.h"
-#include "layout/region_layout.h"
+#include "region/record.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

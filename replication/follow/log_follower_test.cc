@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "files/file_table.h"
+#include "log/file_table.h"
 #include "support/status_matchers.h"
 #include "testing/busy_primary_fixture.h"
 

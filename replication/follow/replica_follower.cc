@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "files/file_table.h"
+#include "log/file_table.h"
 
 namespace hyperloop {
 namespace {

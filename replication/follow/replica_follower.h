@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "files/file_store.h"
 #include "follow/followed_directory.h"
 #include "follow/log_follower.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
-#include "pool/file_store.h"
 
 namespace hyperloop {
 

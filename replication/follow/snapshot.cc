@@ -12,11 +12,11 @@
 #include <string_view>
 #include <system_error>
 
-#include "files/export.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
-#include "pool/directory.h"
+#include "inspect/export.h"
+#include "region/directory.h"
 
 namespace hyperloop {
 namespace {

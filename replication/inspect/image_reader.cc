@@ -4,11 +4,11 @@
 #include <cstring>
 #include <vector>
 
-#include "files/member_check.h"
-#include "files/resync.h"
 #include "hyperloop/core/text.h"
-#include "layout/region_layout.h"
+#include "inspect/member_check.h"
+#include "inspect/resync.h"
 #include "membership/replica_lists.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "files/member_check.h"
-#include "journal/redo.h"
+#include "inspect/member_check.h"
+#include "log/redo.h"
 #include "support/status_matchers.h"
 #include "testing/busy_primary_fixture.h"
 #include "testing/test_region.h"

@@ -8,9 +8,9 @@
 #include "hyperloop/replication/inspect.h"
 #include "inspect/image_reader.h"
 #include "inspect/service.h"
-#include "layout/absences.h"
-#include "layout/region_layout.h"
-#include "pool/pool.h"
+#include "region/absences.h"
+#include "region/pool.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 namespace {

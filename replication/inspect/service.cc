@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "hyperloop/core/text.h"
-#include "layout/region_layout.h"
-#include "pool/media.h"
+#include "region/media.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

@@ -30,7 +30,7 @@ std::optional<std::string> PercentDecode(std::string_view text);
 // digits and "-._~/:,[]@+".
 std::string PercentEncode(std::string_view text);
 
-// So many have room in a group's record of its replicas (layout/region_layout.h).
+// So many have room in a group's record of its replicas (region/region_layout.h).
 inline constexpr size_t kMaxEndpointBytes = 79;
 // "host:port" with a host that is not empty and a port from 1 to 65535, of at most
 // kMaxEndpointBytes; IPv6 hosts in brackets.

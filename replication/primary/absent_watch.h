@@ -15,16 +15,16 @@
 #include <utility>
 #include <vector>
 
+#include "common/periodic_thread.h"
 #include "control/proposal.h"
 #include "control/stop.h"
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
-#include "layout/region_layout.h"
 #include "membership/take_plan.h"
 #include "primary/member_silence.h"
-#include "primary/periodic_thread.h"
 #include "primary/ways.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "files/member_check.h"
-#include "files/resync.h"
 #include "hyperloop/core/text.h"
+#include "inspect/member_check.h"
+#include "inspect/resync.h"
 #include "primary/asking.h"
 
 namespace hyperloop {

@@ -1,7 +1,7 @@
 // Makes regions equal before a group is armed: the primary's own becomes equal to the chosen
 // member's, then every member's becomes equal to the primary's.
 //
-// What no file holds (files/resync.h) is neither read nor compared nor sent. So this takes as long
+// What no file holds (inspect/resync.h) is neither read nor compared nor sent. So this takes as long
 // as the journal and the files are large, and not the region. The journal's ring is made equal as a
 // whole: a stale record behind the log's end could otherwise continue one member's log alone.
 //
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
-#include "journal/log_scan.h"
+#include "log/log_scan.h"
 #include "primary/replica_handle.h"
 
 namespace hyperloop {

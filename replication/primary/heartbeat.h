@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "common/periodic_thread.h"
 #include "hyperloop/core/mutex.h"
-#include "layout/region_layout.h"
-#include "primary/periodic_thread.h"
 #include "primary/replica_handle.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "hyperloop/core/text.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/eventually.h"
 #include "support/must.h"
 #include "support/rnic_end.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "files/file_table.h"
+#include "log/file_table.h"
 
 namespace hyperloop {
 namespace {

@@ -10,8 +10,8 @@
 #include "common/group_error.h"
 #include "control/endpoint.h"
 #include "hyperloop/core/text.h"
-#include "layout/region_layout.h"
-#include "pool/directory.h"
+#include "region/directory.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,

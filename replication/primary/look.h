@@ -11,9 +11,9 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 #include "membership/take_plan.h"
-#include "pool/pool.h"
 #include "primary/asking.h"
 #include "primary/replica_handle.h"
+#include "region/pool.h"
 
 namespace hyperloop {
 

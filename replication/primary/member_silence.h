@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "layout/region_layout.h"
 #include "membership/take_plan.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

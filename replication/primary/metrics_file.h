@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
+#include "common/periodic_thread.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
-#include "primary/periodic_thread.h"
 
 namespace hyperloop {
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <utility>
 
-#include "files/member_check.h"
 #include "hyperloop/core/text.h"
-#include "journal/log_scan.h"
-#include "layout/record.h"
+#include "inspect/member_check.h"
+#include "log/log_scan.h"
 #include "membership/fresh_pool.h"
+#include "region/record.h"
 
 namespace hyperloop {
 namespace {

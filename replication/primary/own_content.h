@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
-#include "layout/region_layout.h"
 #include "membership/take_plan.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

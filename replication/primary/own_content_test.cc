@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "journal/log_scan.h"
+#include "log/log_scan.h"
 #include "membership/take_plan_fixture.h"
 #include "testing/test_region.h"
 

@@ -5,7 +5,7 @@
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
-#include "layout/region_layout.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

@@ -6,12 +6,12 @@
 
 #include "common/group_error.h"
 #include "device/device_choice.h"
+#include "files/bulk_connection.h"
+#include "files/file_store.h"
+#include "files/held_files.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
 #include "membership/strangers.h"
-#include "pool/file_store.h"
-#include "primary/bulk_connection.h"
-#include "primary/held_files.h"
 #include "primary/look.h"
 
 namespace hyperloop {

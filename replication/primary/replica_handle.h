@@ -10,19 +10,13 @@
 
 #include "common/group_error.h"
 #include "control/client.h"
+#include "control/owner.h"
 #include "device/remote_access.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/rnic.h"
-#include "layout/region_layout.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
-
-// The identity of this primary towards the replicas.
-struct Ownership {
-  uint64_t epoch = 0;
-  Uuid owner{};  // sent to the replicas in requests only (control/owner.h)
-  std::string name;
-};
 
 class ReplicaHandle {
  public:

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "control/server.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

@@ -164,10 +164,10 @@ Status Session::MakeLane() {
       Journal::Create(group_.get(), own, info_, log_state_, &pool_->media(), journal_options));
   HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
   HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
-  FileLaneOptions lane_options;
+  LogLaneOptions lane_options;
   lane_options.space_timeout = options_.space_timeout;
   lane_options.say = [this](const std::string& text) { Say(LogLevel::kWarn, text); };
-  HL_ASSIGN_OR_RETURN(lane_, FileLane::Load(std::move(journal), own, info_, lane_options));
+  HL_ASSIGN_OR_RETURN(lane_, LogLane::Load(std::move(journal), own, info_, lane_options));
   return {};
 }
 

@@ -27,8 +27,9 @@
 #include <vector>
 
 #include "device/device_opener.h"
-#include "files/file_lane.h"
-#include "files/member_check.h"
+#include "files/bulk_connection.h"
+#include "files/bulk_lane.h"
+#include "files/held_files.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
@@ -36,24 +37,23 @@
 #include "hyperloop/metrics/page.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
-#include "layout/absences.h"
+#include "inspect/member_check.h"
+#include "log/log_lane.h"
 #include "membership/choose_member.h"
 #include "membership/judgement.h"
 #include "membership/take_plan.h"
-#include "pool/pool.h"
 #include "primary/absent_watch.h"
-#include "primary/bulk_connection.h"
-#include "primary/bulk_lane.h"
 #include "primary/chain_order.h"
 #include "primary/failure_times.h"
 #include "primary/heartbeat.h"
-#include "primary/held_files.h"
 #include "primary/leaving.h"
 #include "primary/look.h"
 #include "primary/metrics_file.h"
 #include "primary/own_content.h"
 #include "primary/phase_times.h"
 #include "primary/replica_handle.h"
+#include "region/absences.h"
+#include "region/pool.h"
 
 namespace hyperloop {
 
@@ -73,7 +73,7 @@ class Session {
   // Calls `use` with the lane, which stays until `use` returns. If a call has lost the group, this
   // first tries to bring it back or, soon after the last attempt, fails at once.
   template <class Use>
-  auto WithLane(Use use) -> decltype(use(std::declval<FileLane&>())) {
+  auto WithLane(Use use) -> decltype(use(std::declval<LogLane&>())) {
     const SharedLock lock(state_mutex_);
     if (lane_ == nullptr) return NotServing();
     if (lost_.load(std::memory_order_acquire)) [[unlikely]]
@@ -403,7 +403,7 @@ class Session {
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::shared_ptr<Decisions> decisions_;  // as TakeRequest's
-  std::unique_ptr<FileLane> lane_;
+  std::unique_ptr<LogLane> lane_;
   CallLimit bulk_limit_{options_.ack_timeout};  // of the calls for files
   std::unique_ptr<BulkLane> bulk_;              // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;

@@ -1,9 +1,9 @@
 // Session: the files of the bulk lane.
 #include <algorithm>
 
+#include "files/bulk_connection.h"
+#include "files/file_store.h"
 #include "hyperloop/core/text.h"
-#include "pool/file_store.h"
-#include "primary/bulk_connection.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -70,19 +70,19 @@ Status Session::Fetch(const WholeFile& file, const HeldFiles::Sink& sink) {
 
 Status Session::ListFile(const WholeFile& file) {
   HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
-  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.ListFile(file); }));
+  HL_RETURN_IF_ERROR(WithLane([&](LogLane& lane) { return lane.ListFile(file); }));
   UpdateBulkLane().IgnoreError();
   return {};
 }
 
 Status Session::Remove(std::string_view name) {
-  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Remove(name); }));
+  HL_RETURN_IF_ERROR(WithLane([&](LogLane& lane) { return lane.Remove(name); }));
   UpdateBulkLane().IgnoreError();
   return {};
 }
 
 Status Session::Rename(std::string_view from, std::string_view to) {
-  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Rename(from, to); }));
+  HL_RETURN_IF_ERROR(WithLane([&](LogLane& lane) { return lane.Rename(from, to); }));
   // A log that has left the region may be archived. What becomes CURRENT never leaves.
   if (!IsReservedClass(to)) UpdateBulkLane().IgnoreError();
   return {};
@@ -93,7 +93,7 @@ Status Session::Rename(std::string_view from, std::string_view to) {
 // newer one.
 Status Session::UpdateBulkLane() {
   const MutexLock lock(files_mutex_);
-  return WithLane([&](FileLane& lane) -> Status {
+  return WithLane([&](LogLane& lane) -> Status {
     if (bulk_ == nullptr) return {};
     HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
     bulk_->Set(WholeFiles(files));

@@ -75,7 +75,7 @@ std::chrono::milliseconds Session::LetFilesLeave() {
 }
 
 Result<std::optional<FileInfo>> Session::ChooseLeaving() {
-  return WithLane([&](FileLane& lane) -> Result<std::optional<FileInfo>> {
+  return WithLane([&](LogLane& lane) -> Result<std::optional<FileInfo>> {
     const LaneCounters& counters = lane.counters();
     const DataAreaUse use{LaneCounters::Get(counters.data),
                           LaneCounters::Get(counters.data_reserved),
@@ -110,7 +110,7 @@ Status Session::LetOneLeave(FileId* chosen) {
   if (!file.has_value()) return {};
   *chosen = file->id;
   HL_ASSIGN_OR_RETURN(const WholeFile whole,
-                      WithLane([&](FileLane& lane) { return lane.Describe(file->id); }));
+                      WithLane([&](LogLane& lane) { return lane.Describe(file->id); }));
   HL_RETURN_IF_ERROR(Settle(file->id, whole));
   HL_RETURN_IF_ERROR(SetLeaving(std::pair(file->id, whole)));
   {
@@ -118,7 +118,7 @@ Status Session::LetOneLeave(FileId* chosen) {
     if (bulk_ == nullptr) return Unavailable("the database is being closed");
     HL_RETURN_IF_ERROR(bulk_->AwaitLeaving(whole, options_.bulk_timeout, interrupts));
   }
-  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Retire(file->id, whole); }));
+  HL_RETURN_IF_ERROR(WithLane([&](LogLane& lane) { return lane.Retire(file->id, whole); }));
   HL_RETURN_IF_ERROR(SetLeaving(std::nullopt));
   refusals_.NoteLeft(file->id);
   Say(LogLevel::kInfo, Text(whole.name, " left the group's data area, in which ", whole.size,
@@ -139,7 +139,7 @@ Status Session::Settle(FileId id, const WholeFile& whole) {
       whole, [&](const HeldFiles::Sink& sink) { return ReadWhole(id, whole, sink); },
       [&] {
         const Result<FileId> listed =
-            WithLane([&](FileLane& lane) { return lane.Lookup(whole.name); });
+            WithLane([&](LogLane& lane) { return lane.Lookup(whole.name); });
         return listed.ok() && *listed == id;
       });
   if (!mended.ok()) return mended.WithContext(differs);
@@ -156,7 +156,7 @@ Status Session::ReadWhole(FileId id, const WholeFile& whole, const HeldFiles::Si
   std::vector<char> piece(256u << 10);
   FileChecksum checksum;
   for (uint64_t at = 0; at < whole.size;) {
-    HL_ASSIGN_OR_RETURN(const uint64_t got, WithLane([&](FileLane& lane) {
+    HL_ASSIGN_OR_RETURN(const uint64_t got, WithLane([&](LogLane& lane) {
                           return lane.Read(id, at, std::span<char>(piece));
                         }));
     if (got == 0) break;

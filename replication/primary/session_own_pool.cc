@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "hyperloop/core/text.h"
-#include "journal/redo.h"
+#include "log/redo.h"
 #include "primary/own_content.h"
 #include "primary/session.h"
 

@@ -23,23 +23,23 @@ class SessionStore final : public Store {
   bool taken() const override { return fork_detector_->IsOwner() && session_->taken(); }
 
   Result<FileId> Create(std::string_view name) override {
-    return Guarded([&](FileLane& files) { return files.Create(name); });
+    return Guarded([&](LogLane& files) { return files.Create(name); });
   }
   Result<FileId> Lookup(std::string_view name) override {
-    return Guarded([&](FileLane& files) { return files.Lookup(name); });
+    return Guarded([&](LogLane& files) { return files.Lookup(name); });
   }
   Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end) override {
-    return Guarded([&](FileLane& files) { return files.Append(file, data, end); });
+    return Guarded([&](LogLane& files) { return files.Append(file, data, end); });
   }
   Status Await(AppendTicket ticket) override {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->Await(ticket);
   }
   Status Sync() override {
-    return Guarded([&](FileLane& files) { return files.Sync(); });
+    return Guarded([&](LogLane& files) { return files.Sync(); });
   }
   Status Truncate(FileId file, uint64_t size) override {
-    return Guarded([&](FileLane& files) { return files.Truncate(file, size); });
+    return Guarded([&](LogLane& files) { return files.Truncate(file, size); });
   }
   Status Rename(std::string_view from, std::string_view to) override {
     HL_RETURN_IF_ERROR(CheckProcess());
@@ -66,11 +66,11 @@ class SessionStore final : public Store {
     return session_->AwaitFiles(holders);
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
-    return Guarded([&](FileLane& files) { return files.Read(file, offset, out); });
+    return Guarded([&](LogLane& files) { return files.Read(file, offset, out); });
   }
 
   Result<std::vector<FileInfo>> Files() override {
-    return Guarded([](FileLane& files) { return files.Files(); });
+    return Guarded([](LogLane& files) { return files.Files(); });
   }
   const StoreOptions& options() const override { return session_->options(); }
   rnic::Media media() const override { return session_->media(); }
@@ -81,14 +81,14 @@ class SessionStore final : public Store {
   Statistics statistics() override {
     if (!fork_detector_->IsOwner()) return {};
     Statistics out =
-        session_->PeekLane([](FileLane& files) { return files.statistics(); }, Statistics());
+        session_->PeekLane([](LogLane& files) { return files.statistics(); }, Statistics());
     out.epoch = session_->epoch();
     return out;
   }
 
  private:
   template <class Use>
-  auto Guarded(Use use) -> decltype(use(std::declval<FileLane&>())) {
+  auto Guarded(Use use) -> decltype(use(std::declval<LogLane&>())) {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->WithLane(use);
   }

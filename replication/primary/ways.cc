@@ -5,8 +5,8 @@
 
 #include "common/random_uuid.h"
 #include "hyperloop/core/text.h"
-#include "layout/region_layout.h"
 #include "primary/replica_handle.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 namespace {

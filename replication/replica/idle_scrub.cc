@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "hyperloop/core/out_of_memory.h"
-#include "journal/log_scan.h"
-#include "layout/record.h"
+#include "log/log_scan.h"
+#include "region/record.h"
 
 namespace hyperloop {
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <string>
 
-#include "files/member_check.h"
 #include "hyperloop/core/log.h"
+#include "inspect/member_check.h"
 
 namespace hyperloop {
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "files/file_lane.h"
+#include "log/log_lane.h"
 #include "support/append_durably.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
@@ -25,7 +25,7 @@ class IdleScrubTest : public testing::Test {
         Journal::Create(&group_, region_.bytes, region_.info, log, &media_, JournalOptions())
             .value();
     EXPECT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
-    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
+    lane_ = LogLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
     file_ = lane_->Create("000004.log").value();
     for (int i = 0; i < 10; ++i) {
       EXPECT_OK(AppendDurably(*lane_, file_, std::string(1000, static_cast<char>('a' + i))));
@@ -40,7 +40,7 @@ class IdleScrubTest : public testing::Test {
   TestRegion region_{64 << 10, 32};
   MemoryGroup group_;
   RamMedia media_;
-  std::unique_ptr<FileLane> lane_;
+  std::unique_ptr<LogLane> lane_;
   FileId file_{};
   LogLines log_;
   IdleScrub scrub_{group_.image(0), &log_};

@@ -10,9 +10,9 @@
 #include "control/directive.h"
 #include "control/endpoint.h"
 #include "control/owner.h"
-#include "files/member_check.h"
-#include "files/resync.h"
 #include "hyperloop/core/text.h"
+#include "inspect/member_check.h"
+#include "inspect/resync.h"
 #include "membership/replica_lists.h"
 
 namespace hyperloop {

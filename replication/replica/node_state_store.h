@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "hyperloop/core/status.h"
-#include "layout/region_layout.h"
-#include "pool/media.h"
+#include "region/media.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 
@@ -25,7 +25,7 @@ class NodeStateStore {
   // away what the former owner said of acknowledged records.
   virtual std::string owner_name() const = 0;
   virtual void SetOwnerName(std::string_view name) = 0;
-  // Why the absent replicas are absent (layout/absences.h), in the same way.
+  // Why the absent replicas are absent (region/absences.h), in the same way.
   virtual std::string absences() const = 0;
   virtual void SetAbsences(std::string_view text) = 0;
   // The datapath that is served; empty: none. It is for people, and need not be durable.

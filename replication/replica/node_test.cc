@@ -11,7 +11,7 @@
 #include "common/random_uuid.h"
 #include "control/directive.h"
 #include "control/owner.h"
-#include "journal/redo.h"
+#include "log/redo.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

@@ -14,7 +14,7 @@
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
-#include "pool/pool.h"
+#include "region/pool.h"
 #include "replica/node.h"
 
 namespace hyperloop {

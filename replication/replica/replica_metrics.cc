@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "hyperloop/core/out_of_memory.h"
-#include "journal/log_scan.h"
-#include "layout/region_layout.h"
+#include "log/log_scan.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 namespace {

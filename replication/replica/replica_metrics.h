@@ -13,11 +13,11 @@
 #include <string>
 
 #include "control/messages.h"
+#include "files/bulk_server.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/metrics/page.h"
-#include "layout/region_layout.h"
-#include "pool/pool.h"
-#include "replica/bulk_server.h"
+#include "region/pool.h"
+#include "region/region_layout.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/node_state_store.h"

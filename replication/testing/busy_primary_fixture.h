@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "files/file_lane.h"
+#include "log/log_lane.h"
 #include "support/status_matchers.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
@@ -30,7 +30,7 @@ class BusyPrimary {
                        .value();
     EXPECT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
     journal_ = journal.get();
-    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
+    lane_ = LogLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
     for (int i = 0; i < 100; ++i) Write();
   }
 
@@ -81,7 +81,7 @@ class BusyPrimary {
   TestRegion region_;
   RamMedia media_;
   MemoryGroup group_{region_.bytes, 2, MemoryGroup::Mode::kRandom, random_(), 8};
-  std::unique_ptr<FileLane> lane_;
+  std::unique_ptr<LogLane> lane_;
   Journal* journal_ = nullptr;  // the lane's
   FileId file_{};
   uint64_t newest_ = 0, size_ = 0;

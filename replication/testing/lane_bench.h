@@ -1,4 +1,4 @@
-// LaneBench: a FileLane over a MemoryGroup, a model of its files, and the files as they were after
+// LaneBench: a LogLane over a MemoryGroup, a model of its files, and the files as they were after
 // each record.
 #pragma once
 
@@ -10,10 +10,10 @@
 #include <set>
 #include <string>
 
-#include "files/file_lane.h"
-#include "files/member_check.h"
 #include "gtest/gtest.h"
-#include "journal/redo.h"
+#include "inspect/member_check.h"
+#include "log/log_lane.h"
+#include "log/redo.h"
 #include "support/must.h"
 #include "support/status_matchers.h"
 #include "testing/memory_group.h"
@@ -46,14 +46,14 @@ struct LaneModel {
     journal_options.now = [this] { return std::chrono::milliseconds(++milliseconds); };
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
     EXPECT_OK(journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)));
-    FileLaneOptions options;
+    LogLaneOptions options;
     options.space_timeout = std::chrono::milliseconds(20);
     options.now = [this] { return std::chrono::milliseconds(++milliseconds); };
     options.idle = [this] {
       ++idles;
       if (on_idle) std::exchange(on_idle, nullptr)();
     };
-    lane = Must(FileLane::Load(std::move(journal), primary_, info_, options));
+    lane = Must(LogLane::Load(std::move(journal), primary_, info_, options));
     Remember();
   }
 
@@ -193,7 +193,7 @@ struct LaneModel {
   std::atomic<int64_t> milliseconds{0};  // of a clock that goes on with each look
   int idles = 0;
   std::function<void()> on_idle;
-  std::unique_ptr<FileLane> lane;
+  std::unique_ptr<LogLane> lane;
   FileModel model;
   bool retires = true;            // whether RandomCall moves files to the bulk lane
   std::set<std::string> retired;  // of the model's files, those in the bulk lane

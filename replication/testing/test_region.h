@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "journal/log_scan.h"
-#include "layout/region_layout.h"
-#include "pool/media.h"
+#include "log/log_scan.h"
+#include "region/media.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

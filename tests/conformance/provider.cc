@@ -14,7 +14,7 @@
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/core/verbs.h"
 #include "softrnic/daemon/control_server.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/child_process.h"
 #include "support/status_matchers.h"
 

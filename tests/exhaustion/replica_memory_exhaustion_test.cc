@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "control/owner.h"
-#include "files/file_lane.h"
+#include "files/bulk_service.h"
 #include "inspect/service.h"
 #include "integration/model_replica.h"
-#include "pool/pool.h"
-#include "replica/bulk_service.h"
+#include "log/log_lane.h"
+#include "region/pool.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/append_durably.h"
 #include "support/failing_memory.h"
 #include "support/log_lines.h"
@@ -249,7 +249,7 @@ TEST(IdleScrubMemoryExhaustion, APassBeginsAnewAndFindsTheDamage) {
       Journal::Create(&group, region.bytes, region.info, log_state, &media, JournalOptions())
           .value();
   ASSERT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
-  const auto lane = FileLane::Load(std::move(journal), region.bytes, region.info, {}).value();
+  const auto lane = LogLane::Load(std::move(journal), region.bytes, region.info, {}).value();
   const FileId file = lane->Create("000004.log").value();
   for (int i = 0; i < 10; ++i) ASSERT_OK(AppendDurably(*lane, file, std::string(1000, 'a')));
   ASSERT_OK(lane->Checkpoint());

@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/identity/keys_directory.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/identity/openssl_ciphers.h"
 #include "hyperloop/identity/secure_channel.h"
-#include "identity/keys_directory.h"
 
 namespace hyperloop::fuzz {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "control/messages.h"
 #include "control/owner.h"
+#include "files/bulk_service.h"
 #include "fuzz/fuzz.h"
-#include "layout/region_layout.h"
-#include "pool/media.h"
-#include "replica/bulk_service.h"
+#include "region/media.h"
+#include "region/region_layout.h"
 #include "replica/node.h"
 
 namespace hyperloop::fuzz {

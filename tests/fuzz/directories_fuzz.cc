@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
+#include "base/identity/keys_directory.h"
+#include "files/file_store.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/replica_files.h"
-#include "identity/keys_directory.h"
-#include "pool/file_store.h"
 #include "support/must.h"
 
 namespace hyperloop::fuzz {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/frame_reader.h"
+#include "base/frame_reader.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/secure_channel.h"

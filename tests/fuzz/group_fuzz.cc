@@ -13,7 +13,7 @@
 #include "group/cpu_message.h"
 #include "group/offload_member.h"
 #include "group/patch_messages.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/must.h"
 
 namespace hyperloop::fuzz {

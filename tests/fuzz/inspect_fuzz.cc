@@ -11,13 +11,13 @@
 #include <memory>
 #include <string>
 
-#include "files/export.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/inspect.h"
+#include "inspect/export.h"
 #include "inspect/service.h"
-#include "layout/region_layout.h"
-#include "pool/media.h"
-#include "softrnic/embedded.h"
+#include "region/media.h"
+#include "region/region_layout.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/must.h"
 #include "testing/lane_bench.h"
 

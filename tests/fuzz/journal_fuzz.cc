@@ -5,13 +5,13 @@
 // raw bytes are one more kind of edit. Rules: nothing reads or writes outside the image
 // (AddressSanitizer); a refused image is unchanged; redo changes applied bytes only, and a second
 // redo changes nothing.
-#include "files/file_table.h"
-#include "files/member_check.h"
 #include "fuzz/fuzz.h"
-#include "journal/log_scan.h"
-#include "journal/redo.h"
-#include "layout/crc32c.h"
-#include "layout/region_layout.h"
+#include "inspect/member_check.h"
+#include "log/file_table.h"
+#include "log/log_scan.h"
+#include "log/redo.h"
+#include "region/crc32c.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::fuzz {
 namespace {

@@ -22,13 +22,13 @@
 #include <map>
 #include <memory>
 
-#include "files/export.h"
+#include "files/file_store.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/inspect.h"
-#include "pool/file_store.h"
-#include "pool/media.h"
-#include "pool/pool.h"
-#include "pool/pool_file.h"
+#include "inspect/export.h"
+#include "region/media.h"
+#include "region/pool.h"
+#include "region/pool_file.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop::fuzz {

@@ -20,14 +20,14 @@
 
 #include "common/printable.h"
 #include "control/proposal.h"
+#include "files/bulk_connection.h"
 #include "fuzz/driven_connection.h"
 #include "fuzz/fuzz.h"
 #include "fuzz/known_hosts.h"
 #include "fuzz/message_stream.h"
 #include "hyperloop/core/text.h"
-#include "primary/bulk_connection.h"
 #include "primary/replica_handle.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "support/must.h"
 
 namespace hyperloop::fuzz {

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "files/log_marker.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/crc32c.h"
 #include "hyperloop/replication/rocksdb_log.h"
+#include "log/log_marker.h"
 
 namespace hyperloop::fuzz {
 namespace {

@@ -15,7 +15,7 @@ void CountWqes(Meter& meter, uint64_t batches);
 // in the primary (Submit, Wait), NAME.rnic the engine's part for all four RNICs, and NAME.replicas
 // the replicas' processors together, in turns with and without a message.
 void CountGroupOperations(Meter& meter, uint64_t operations);
-// One append to a log file, acknowledged before the next, on a group of 3: file lane, journal and
+// One append to a log file, acknowledged before the next, on a group of 3: log lane, journal and
 // group in .primary, the RNICs' engine in .rnic. Within an extent, without a checkpoint.
 void CountAppends(Meter& meter, uint64_t appends);
 

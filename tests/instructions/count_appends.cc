@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "files/file_lane.h"
 #include "group/chain_fixture.h"
 #include "instructions/cases.h"
-#include "journal/journal.h"
+#include "log/journal.h"
+#include "log/log_lane.h"
 #include "support/append_durably.h"
 #include "testing/test_region.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kRegion = 24 << 20, kJournal = 8 << 20;
 constexpr uint32_t kWindow = 64;  // the default of the group and the journal
 
-// A file lane over a chain whose nodes all hold the same formatted region.
+// A log lane over a chain whose nodes all hold the same formatted region.
 struct Bench {
   Bench(Meter& m, bool primary) : meter(m), count_primary(primary) {
     const auto geometry = RegionGeometry::Compute(kRegion, kJournal, 256);
@@ -33,7 +33,7 @@ struct Bench {
     log.tail = log.head.cursor;
     auto journal = Journal::Create(&chain->group(), region, info, log, &media, {}).value();
     if (!journal->AppendEpoch(1, TestConfiguration(1)).ok()) Fail("append", "no epoch");
-    lane = FileLane::Load(std::move(journal), region, info, {}).value();
+    lane = LogLane::Load(std::move(journal), region, info, {}).value();
     file = lane->Create("000001.log").value();
   }
   void Step(softrnic::Engine& engine) {
@@ -54,7 +54,7 @@ struct Bench {
   bool counting = false;
   RamMedia media;
   std::unique_ptr<Chain> chain;
-  std::unique_ptr<FileLane> lane;
+  std::unique_ptr<LogLane> lane;
   FileId file = 0;
 };
 

@@ -9,7 +9,7 @@
 
 #include "integration/ctl_run.h"
 #include "integration/store_fixture.h"
-#include "pool/pool.h"
+#include "region/pool.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
 

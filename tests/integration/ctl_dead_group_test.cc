@@ -11,7 +11,7 @@
 #include "hyperloop/replication/store.h"
 #include "integration/ctl_group_files.h"
 #include "integration/ctl_run.h"
-#include "pool/pool.h"
+#include "region/pool.h"
 #include "support/append_durably.h"
 #include "support/status_matchers.h"
 

@@ -16,11 +16,11 @@
 
 #include "control/client.h"
 #include "control/trust.h"
+#include "files/file_store.h"
 #include "hyperloop/replication/store.h"
 #include "integration/ctl_group_files.h"
 #include "integration/ctl_run.h"
-#include "layout/region_layout.h"
-#include "pool/file_store.h"
+#include "region/region_layout.h"
 #include "support/child_process.h"
 #include "support/rival_seal.h"
 #include "support/shared_cluster.h"

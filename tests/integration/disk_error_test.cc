@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "integration/session_fixture.h"
-#include "pool/pool.h"
+#include "region/pool.h"
 #include "support/failing_disk.h"
 
 namespace hyperloop::test {

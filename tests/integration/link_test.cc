@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "common/frame_reader.h"
+#include "base/frame_reader.h"
 #include "hyperloop/identity/openssl_ciphers.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "integration/rnicd_fixture.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "softrnic/commands.h"
-#include "softrnic/unix_socket.h"
+#include "softrnic/commands/commands.h"
+#include "softrnic/commands/unix_socket.h"
 
 namespace hyperloop::test {
 

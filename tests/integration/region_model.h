@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "layout/region_layout.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 

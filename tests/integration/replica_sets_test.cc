@@ -8,9 +8,9 @@
 
 #include "control/messages.h"
 #include "integration/model_taking.h"
-#include "layout/region_layout.h"
 #include "membership/judgement.h"
 #include "options/option_text.h"
+#include "region/region_layout.h"
 
 namespace hyperloop {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "integration/raw_client.h"
 #include "integration/rnicd_fixture.h"
-#include "softrnic/commands.h"
-#include "softrnic/unix_socket.h"
+#include "softrnic/commands/commands.h"
+#include "softrnic/commands/unix_socket.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {

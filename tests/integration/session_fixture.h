@@ -14,13 +14,13 @@
 #include <mutex>
 
 #include "control/client.h"
-#include "files/file_table.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
-#include "journal/log_scan.h"
-#include "layout/region_layout.h"
+#include "log/file_table.h"
+#include "log/log_scan.h"
 #include "primary/session_store.h"
+#include "region/region_layout.h"
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
 #include "support/eventually.h"

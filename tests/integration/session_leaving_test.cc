@@ -6,7 +6,7 @@
 #include <map>
 
 #include "integration/session_fixture.h"
-#include "layout/crc32c.h"
+#include "region/crc32c.h"
 #include "support/must.h"
 
 namespace hyperloop::test {

@@ -1,7 +1,7 @@
 // Replicas that went back to older copies of their pools: what the primary's own pool proves to be
 // acknowledged becomes the group's again, or the opening is refused.
 
-#include "files/resize.h"
+#include "inspect/resize.h"
 #include "integration/session_fixture.h"
 
 namespace hyperloop::test {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "files/file_table.h"
 #include "hyperloop/replication/store.h"
-#include "journal/redo.h"
+#include "log/file_table.h"
+#include "log/redo.h"
 #include "primary/session_store.h"
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"

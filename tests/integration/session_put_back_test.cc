@@ -12,8 +12,8 @@
 #include <string>
 
 #include "integration/session_fixture.h"
-#include "pool/pool.h"
 #include "primary/own_content.h"
+#include "region/pool.h"
 
 namespace hyperloop::test {
 namespace {

@@ -15,8 +15,8 @@
 #include <sstream>
 #include <thread>
 
-#include "files/export.h"
 #include "hyperloop/replication/inspect.h"
+#include "inspect/export.h"
 #include "support/shared_cluster.h"
 #include "support/status_matchers.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "softrnic/engine/testing/memory_network.h"
 #include "softrnic/engine/testing/persistence_model.h"
 

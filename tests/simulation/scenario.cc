@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "layout/crc32c.h"
+#include "region/crc32c.h"
 #include "simulation/scheduler.h"
 #include "simulation/steps.h"
 #include "support/ranges_in_use.h"

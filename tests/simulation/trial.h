@@ -18,7 +18,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
-#include "layout/region_layout.h"
+#include "region/region_layout.h"
 #include "simulation/history.h"
 #include "simulation/primary.h"
 #include "simulation/replica_sets.h"

@@ -1,8 +1,8 @@
 #include <map>
 #include <utility>
 
-#include "files/file_table.h"
-#include "journal/redo.h"
+#include "log/file_table.h"
+#include "log/redo.h"
 #include "simulation/scheduler.h"
 #include "simulation/trial.h"
 

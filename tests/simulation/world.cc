@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "hyperloop/core/unique_fd.h"
-#include "layout/region_layout.h"
-#include "pool/pool.h"
 #include "primary/session_store.h"
+#include "region/pool.h"
+#include "region/region_layout.h"
 #include "simulation/disk.h"
 #include "simulation/impossible.h"
 #include "simulation/network.h"

@@ -20,12 +20,12 @@
 #include <thread>
 #include <vector>
 
-#include "files/export.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/store.h"
 #include "hyperloop/replication/survivors.h"
+#include "inspect/export.h"
 #include "simulation/fabric.h"
 #include "simulation/promises.h"
 #include "simulation/replica_sets.h"

@@ -7,7 +7,7 @@
 
 #include "control/client.h"
 #include "control/proposal.h"
-#include "files/resize.h"
+#include "inspect/resize.h"
 #include "simulation/impossible.h"
 #include "simulation/scheduler.h"
 #include "simulation/world.h"

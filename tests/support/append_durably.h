@@ -7,7 +7,7 @@
 
 namespace hyperloop {
 
-// `files`: a Store or a FileLane.
+// `files`: a Store or a LogLane.
 template <class Files>
 Status AppendDurably(Files& files, FileId file, std::string_view data) {
   HL_ASSIGN_OR_RETURN(const AppendTicket ticket, files.Append(file, data));

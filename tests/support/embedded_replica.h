@@ -18,12 +18,12 @@
 
 #include "control/server.h"
 #include "device/device_opener.h"
-#include "pool/pool.h"
-#include "replica/bulk_server.h"
+#include "files/bulk_server.h"
+#include "region/pool.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
-#include "softrnic/embedded.h"
+#include "softrnic/embedded/embedded.h"
 #include "softrnic/engine/testing/persistence_model.h"
 
 namespace hyperloop::test {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "files/file_table.h"
-#include "files/resync.h"
-#include "layout/region_layout.h"
+#include "inspect/resync.h"
+#include "log/file_table.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::test {
 

@@ -11,7 +11,7 @@
 
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
-#include "softrnic/commands.h"
+#include "softrnic/commands/commands.h"
 #include "softrnic/daemon/client_threads.h"
 #include "softrnic/engine/engine.h"
 

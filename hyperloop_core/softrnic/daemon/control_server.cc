@@ -16,8 +16,8 @@
 #include <cerrno>
 #include <functional>
 
-#include "common/signal_event.h"
-#include "common/steady_ns.h"
+#include "base/signal_event.h"
+#include "base/steady_ns.h"
 #include "hyperloop/core/out_of_memory.h"
 #include "softrnic/daemon/control_client.h"
 

@@ -35,14 +35,14 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
+#include "softrnic/commands/unix_socket.h"
 #include "softrnic/daemon/client_mapping.h"
 #include "softrnic/daemon/client_threads.h"
 #include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/listener.h"
 #include "softrnic/daemon/refusal_log.h"
-#include "softrnic/engine_loop.h"
-#include "softrnic/unix_socket.h"
+#include "softrnic/loop/engine_loop.h"
 
 namespace hyperloop::softrnic {
 

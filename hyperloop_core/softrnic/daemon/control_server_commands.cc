@@ -15,10 +15,10 @@
 #include <new>
 #include <optional>
 
-#include "common/signal_event.h"
+#include "base/signal_event.h"
 #include "hyperloop/core/out_of_memory.h"
 #include "softrnic/daemon/control_client.h"
-#include "softrnic/event_pipe.h"
+#include "softrnic/loop/event_pipe.h"
 
 namespace hyperloop::softrnic {
 

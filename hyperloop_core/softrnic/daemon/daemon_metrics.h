@@ -12,7 +12,7 @@
 #include "hyperloop/metrics/page.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine/engine.h"
-#include "softrnic/engine_loop.h"
+#include "softrnic/loop/engine_loop.h"
 
 namespace hyperloop::softrnic {
 

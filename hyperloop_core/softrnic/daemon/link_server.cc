@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/signal_event.h"
+#include "base/signal_event.h"
 #include "softrnic/daemon/link_connection.h"
 
 namespace hyperloop::softrnic {

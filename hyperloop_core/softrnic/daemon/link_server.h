@@ -48,14 +48,14 @@
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/secure_channel.h"
+#include "softrnic/commands/unix_socket.h"
 #include "softrnic/daemon/file_watch.h"
 #include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/link_options.h"
 #include "softrnic/daemon/refusal_log.h"
-#include "softrnic/engine_loop.h"
 #include "softrnic/links/link_port.h"
 #include "softrnic/links/packet.h"
-#include "softrnic/unix_socket.h"
+#include "softrnic/loop/engine_loop.h"
 
 namespace hyperloop::softrnic {
 

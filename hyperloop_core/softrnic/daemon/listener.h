@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hyperloop/core/status.h"
-#include "softrnic/unix_socket.h"
+#include "softrnic/commands/unix_socket.h"
 
 namespace hyperloop::softrnic {
 

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/steady_ns.h"
+#include "base/steady_ns.h"
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/log_level.h"
@@ -32,7 +32,7 @@
 #include "softrnic/daemon/flush_threads.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine/engine.h"
-#include "softrnic/engine_loop.h"
+#include "softrnic/loop/engine_loop.h"
 
 namespace hyperloop::softrnic {
 namespace {

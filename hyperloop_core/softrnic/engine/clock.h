@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "common/steady_ns.h"
+#include "base/steady_ns.h"
 
 namespace hyperloop::softrnic {
 

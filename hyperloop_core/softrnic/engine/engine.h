@@ -21,7 +21,7 @@
 
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
-#include "softrnic/commands.h"
+#include "softrnic/commands/commands.h"
 #include "softrnic/engine/qp_counters.h"
 #include "softrnic/links/link_port.h"
 

@@ -16,7 +16,7 @@
 
 #include "hyperloop/core/rnic.h"
 #include "rnic/wqe.h"
-#include "softrnic/commands.h"
+#include "softrnic/commands/commands.h"
 #include "softrnic/engine/engine.h"
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/qp_counters.h"

@@ -9,7 +9,7 @@
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/text.h"
-#include "softrnic/commands.h"
+#include "softrnic/commands/commands.h"
 
 namespace hyperloop::softrnic {
 

@@ -4,7 +4,7 @@
 // request packets. The responder runs each number once, in order, acknowledges it, and keeps the
 // answers of READs and atomics until the requester reports that it has them. A packet is a header
 // of 64 bytes, big-endian, and at most 64 KiB of payload; a stream carries packets in frames
-// (common/frame_reader.h), one or several a frame.
+// (base/frame_reader.h), one or several a frame.
 #pragma once
 
 #include <array>

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "crash/chaos/actions.h"
-#include "files/member_check.h"
-#include "files/resync.h"
-#include "layout/region_layout.h"
+#include "inspect/member_check.h"
+#include "inspect/resync.h"
+#include "region/region_layout.h"
 
 namespace hyperloop::chaos {
 namespace {

@@ -15,11 +15,11 @@
 #include "crash/chaos/model.h"
 #include "crash/chaos/protocol.h"
 #include "crash/chaos/shared_history.h"
-#include "files/export.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/options.h"
+#include "inspect/export.h"
 #include "support/child_process.h"
 
 namespace hyperloop::chaos {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "hyperloop/identity/secure_channel.h"
+#include "softrnic/commands/unix_socket.h"
 #include "softrnic/daemon/link_options.h"
 #include "softrnic/links/packet.h"
-#include "softrnic/unix_socket.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/frame_reader.h"
+#include "base/frame_reader.h"
 #include "softrnic/engine/engine.h"
 #include "softrnic/links/packet.h"
 
