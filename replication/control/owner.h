@@ -20,6 +20,15 @@ struct Ownership {
   std::string name;
 };
 
+// The fields that every request of an owner carries.
+template <class Request>
+Request OwnerRequest(const Ownership& own) {
+  Request request;
+  request.epoch = own.epoch;
+  request.owner_id.assign(own.owner.begin(), own.owner.end());
+  return request;
+}
+
 // The one-way digest of an owner's id.
 Uuid OwnerDigest(const Uuid& id);
 // Whether `id`, as a request carries it, is the owner's id that has this digest.

@@ -139,13 +139,4 @@ class ReplicaHandle {
   int stop_ = -1;
 };
 
-// The fields that every request of an owner carries.
-template <class Request>
-Request OwnerRequest(const Ownership& own) {
-  Request request;
-  request.epoch = own.epoch;
-  request.owner_id.assign(own.owner.begin(), own.owner.end());
-  return request;
-}
-
 }  // namespace hyperloop
