@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "file_system.h"
+#include "file_system/file_system.h"
 #include "testing/fake_store.h"
 
 namespace hyperloop::plugin::testing {
