@@ -11,6 +11,7 @@
 #include "opening/judge.h"
 #include "opening/mend.h"
 #include "opening/pairing_file.h"
+#include "quirks/log_marker.h"
 #include "quirks/spoken_of.h"
 
 namespace hyperloop::plugin {
@@ -177,6 +178,7 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
                                          const std::function<bool()>& listed) {
     return MendLocal(directory, damaged, fetch, listed);
   };
+  request.leads_to_space = LeadsToSpace;
   request.settle = [this, directory](const std::string& name) -> Result<WholeFile> {
     const std::string path = directory + "/" + name;
     HL_RETURN_IF_ERROR(SyncLocal(path));

@@ -1,10 +1,9 @@
 #include "memtables.h"
 
-#include <rocksdb/write_batch.h>
-
 #include <map>
 #include <set>
 
+#include "batch_handler.h"
 #include "hyperloop/replication/rocksdb_log.h"
 #include "local/local_files.h"
 #include "local/paths.h"
@@ -17,31 +16,12 @@ using rocksdb::FileSystem;
 using rocksdb::Slice;
 
 // Goes through the batches of a log up to the first entry that a memtable holds.
-class Entries final : public rocksdb::WriteBatch::Handler {
+class Entries final : public BatchHandler {
  public:
   Entries(std::map<uint64_t, uint64_t> log_numbers, uint64_t log)
       : log_numbers_(std::move(log_numbers)), log_(log) {}
   bool found() const { return found_; }
 
-  rocksdb::Status PutCF(uint32_t family, const Slice&, const Slice&) override {
-    return Entry(family);
-  }
-  rocksdb::Status PutEntityCF(uint32_t family, const Slice&, const Slice&) override {
-    return Entry(family);
-  }
-  rocksdb::Status DeleteCF(uint32_t family, const Slice&) override { return Entry(family); }
-  rocksdb::Status SingleDeleteCF(uint32_t family, const Slice&) override { return Entry(family); }
-  rocksdb::Status DeleteRangeCF(uint32_t family, const Slice&, const Slice&) override {
-    return Entry(family);
-  }
-  rocksdb::Status MergeCF(uint32_t family, const Slice&, const Slice&) override {
-    return Entry(family);
-  }
-  rocksdb::Status PutBlobIndexCF(uint32_t family, const Slice&, const Slice&) override {
-    return Entry(family);
-  }
-  void LogData(const Slice&) override {}
-  rocksdb::Status MarkNoop(bool) override { return rocksdb::Status::OK(); }
   rocksdb::Status MarkBeginPrepare(bool) override {
     preparing_ = true;
     section_.clear();
@@ -57,9 +37,6 @@ class Entries final : public rocksdb::WriteBatch::Handler {
     prepared_.erase(name.ToString());
     return rocksdb::Status::OK();
   }
-  rocksdb::Status MarkCommitWithTimestamp(const Slice& name, const Slice&) override {
-    return MarkCommit(name);
-  }
   rocksdb::Status MarkRollback(const Slice& name) override {
     prepared_.erase(name.ToString());
     return rocksdb::Status::OK();
@@ -67,7 +44,7 @@ class Entries final : public rocksdb::WriteBatch::Handler {
   bool Continue() override { return !found_; }
 
  private:
-  rocksdb::Status Entry(uint32_t family) {
+  rocksdb::Status Entry(uint32_t family) override {
     if (preparing_) {
       section_.insert(family);
     } else {

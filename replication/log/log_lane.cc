@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "log/log_marker.h"
 #include "log/namespace_change.h"
 #include "region/crc32c.h"
 
@@ -37,7 +36,7 @@ uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5
 struct Reserve {
   uint64_t current = 1;       // for CURRENT and its temporary name alone
   uint64_t successor = 0;     // for a MANIFEST that replaces another one, and for `current`
-  uint64_t transactions = 0;  // for log records that lead to free space (log_marker.h)
+  uint64_t transactions = 0;  // for appends that lead to free space
 };
 Reserve ReserveOf(const RegionGeometry& g) {
   return {1, std::max<uint64_t>(2, g.reserved_extents / 2),
@@ -268,9 +267,8 @@ uint64_t LogLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
   if (name.starts_with(kManifest))
     return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
   if (IsReservedClass(name)) return 0;
-  const bool begins_log = table_.slots[slot].file.size == 0;
-  const bool leads_to_space =
-      EndsPreparedTransaction(data) || (begins_log && (IsEmptyBatch(data) || DescribesLog(data)));
+  const bool begins = table_.slots[slot].file.size == 0;
+  const bool leads_to_space = options_.leads_to_space && options_.leads_to_space(data, begins);
   return leads_to_space ? parts.successor : LogsMustLeaveLocked();
 }
 

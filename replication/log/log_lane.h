@@ -4,7 +4,7 @@
 // Space. A log-lane file occupies extents. MANIFEST-*, CURRENT and *.dbtmp, the "reserved class",
 // may take extents that all other files must leave free. So a full data area never keeps RocksDB
 // from the MANIFEST append that lets it delete WALs. Parts of this reserve have a purpose:
-// - one part is for log records that lead to free space (log_marker.h);
+// - one part is for appends to logs that lead to free space (LogLaneOptions::leads_to_space);
 // - one part is for the successor of a MANIFEST that has grown into everything else. The successor
 //   is short;
 // - the last extent is for CURRENT.
@@ -62,6 +62,8 @@ struct LogLaneOptions {
   // Called without the mutex when a call has waited for space for a tenth of space_timeout, with a
   // sentence for the log; null: nobody hears of it.
   std::function<void(const std::string&)> say;
+  // As TakeRequest's. Called under the mutex, when there is little space.
+  std::function<bool(std::string_view data, bool begins)> leads_to_space;
 };
 
 // Whether it is one of MANIFEST-*, CURRENT and *.dbtmp.

@@ -143,7 +143,7 @@ Status Session::ArmGroup() {
   return LockGroup();
 }
 
-Status Session::MakeLane() {
+Status Session::MakeLane(const TakeRequest& request) {
   const auto own = pool_->region();
   JournalOptions journal_options;
   journal_options.window = options_.window;
@@ -167,6 +167,7 @@ Status Session::MakeLane() {
   LogLaneOptions lane_options;
   lane_options.space_timeout = options_.space_timeout;
   lane_options.say = [this](const std::string& text) { Say(LogLevel::kWarn, text); };
+  lane_options.leads_to_space = request.leads_to_space;
   HL_ASSIGN_OR_RETURN(lane_, LogLane::Load(std::move(journal), own, info_, lane_options));
   return {};
 }

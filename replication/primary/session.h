@@ -335,7 +335,7 @@ class Session {
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
   static int PinnedCpu(rnic::Device& device);
-  Status MakeLane();
+  Status MakeLane(const TakeRequest& request);
   Status LockGroup();
   void StartHeartbeat();
   void StartTicking();

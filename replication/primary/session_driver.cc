@@ -328,7 +328,7 @@ class Session::TakingDriver {
   Event CarryOut(const taking::Serve&) {
     s_.times_.Begin("files");
     s_.decisions_ = request_.decisions;
-    Status status = s_.MakeLane();
+    Status status = s_.MakeLane(request_);
     if (status.ok()) status = s_.BindLane(request_, result_);
     if (status.ok() && s_.decisions_ != nullptr)
       s_.decisions_->Start(s_.lane_->statistics().last_seq);

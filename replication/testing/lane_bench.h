@@ -53,6 +53,9 @@ struct LaneModel {
       ++idles;
       if (on_idle) std::exchange(on_idle, nullptr)();
     };
+    options.leads_to_space = [](std::string_view data, bool begins) {
+      return data == "ends a transaction" || (begins && data == "begins a log");
+    };
     lane = Must(LogLane::Load(std::move(journal), primary_, info_, options));
     Remember();
   }

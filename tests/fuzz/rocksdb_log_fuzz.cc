@@ -14,7 +14,7 @@
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/crc32c.h"
 #include "hyperloop/replication/rocksdb_log.h"
-#include "log/log_marker.h"
+#include "quirks/log_marker.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -143,7 +143,7 @@ const FuzzTarget kFuzzTarget("rocksdb_log", Seeds, [](Reader& in) {
     if (index < file.records.size())
       HL_FUZZ_CHECK(record == file.records[index], "another record than was written");
     ++index;
-    EndsPreparedTransaction(record);
+    plugin::LeadsToSpace(record, index == 1);
     return true;
   };
   const Status all = ForEachRecord(read, file.bytes.size(), kNumber, each);
@@ -158,7 +158,7 @@ const FuzzTarget kFuzzTarget("rocksdb_log", Seeds, [](Reader& in) {
         !file.regular || offset >= file.bytes.size() || offset % kBlock > kBlock - 8 || *sound,
         "a sound record is not seen as one");
   }
-  EndsPreparedTransaction(file.bytes);
+  plugin::LeadsToSpace(file.bytes, true);
 });
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Reads RocksDB's log format, in which WAL and MANIFEST are written: blocks of 32 KiB, records
 // with a checksum each. It is used to judge files, never on the path of a write.
+//
+// It is here, and not in the plugin, because an export must tell whether a table that is missing
+// belongs to the database, and hyperloopctl exports on hosts without RocksDB.
 #pragma once
 
 #include <cstdint>
