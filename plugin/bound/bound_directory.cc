@@ -1,40 +1,22 @@
 #include "bound_directory.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <thread>
 
 #include "local/paths.h"
-#include "local/status.h"
 
 namespace hyperloop::plugin {
-namespace {
-
-// An address that no other living thread has.
-const void* MarkOfThread() {
-  static thread_local const char mark = 0;
-  return &mark;
-}
-
-// RocksDB names the threads of its pools "rocksdb:low", "rocksdb:high" and so on.
-bool IsBackgroundThread() {
-  char name[16] = {};
-  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
-         std::string_view(name).starts_with("rocksdb:");
-}
-
-}  // namespace
-
 BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
                                std::unique_ptr<Store> store, std::shared_ptr<Decisions> decisions,
                                std::shared_ptr<Log> log)
     : directory_(std::move(directory)),
       real_directory_(RealPath(directory_)),
       store_(std::move(store)),
-      decisions_(std::move(decisions)),
       log_(std::move(log)),
-      fork_detector_(std::move(fork_detector)) {}
+      fork_detector_(std::move(fork_detector)),
+      // A write may first bring the group back, and is then tried.
+      verdicts_(std::move(decisions), 3 * store_->options().ack_timeout),
+      decisions_(verdicts_.decisions()),
+      finished_logs_([this](FileId file) { store_->Finish(file); }) {}
 
 std::string BoundDirectory::RelativeName(const std::string& path) const {
   // RocksDB spells the directory in the same way nearly always. Other spellings are resolved below,
@@ -63,7 +45,7 @@ bool BoundDirectory::IsDirectory(const std::string& path) const {
 template <class Call>
 auto BoundDirectory::Run(Call&& call, Tails tails) -> decltype(call()) {
   HL_RETURN_IF_ERROR(CheckNotForked());
-  if (decisions_->tails()) {
+  if (decisions_.tails()) {
     const Status cut = CutTails();
     if (!cut.ok() && (cut.code() != Code::kNoSpace || tails == Tails::kMustGo)) return cut;
   }
@@ -88,7 +70,7 @@ Status BoundDirectory::CutTails() {
       return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
   }
-  decisions_->TailsCut();
+  decisions_.TailsCut();
   return Status::Ok();
 }
 
@@ -127,7 +109,7 @@ Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
 
 Status BoundDirectory::Remove(std::string_view name) {
   const auto remove = [&] {
-    const bool tails = decisions_->tails();
+    const bool tails = decisions_.tails();
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
     if (status.ok() && file.ok()) ForgetTail(*file);
@@ -186,54 +168,6 @@ Status BoundDirectory::Close() {
   return store_->Close();
 }
 
-void BoundDirectory::Finish(const std::vector<FileId>& files) {
-  for (const FileId file : files) store_->Finish(file);
-}
-
-void BoundDirectory::NoteLogMade(uint64_t number, FileId file, std::function<bool()> followed) {
-  MutexLock lock(mutex_);
-  logs_.Made(number, file, std::move(followed));
-}
-
-void BoundDirectory::NoteLogBegun(uint64_t number) {
-  MutexLock lock(mutex_);
-  const std::vector<FileId> finished = logs_.Began(number);
-  lock.unlock();
-  Finish(finished);
-}
-
-void BoundDirectory::NoteLogGone(uint64_t number, bool stays) {
-  MutexLock lock(mutex_);
-  logs_.Gone(number, stays);
-}
-
-void BoundDirectory::NoteFoundLogs(const std::vector<FileInfo>& files) {
-  const FileInfo* newest = nullptr;
-  for (const FileInfo& file : files) {
-    const bool log = file.name.ends_with(".log") && Classify(file.name) == FileClass::kLogLane;
-    if (!log || file.lane != Lane::kLog) continue;
-    if (file.name.starts_with(kArchivePrefix)) {
-      store_->Finish(file.id);
-      continue;
-    }
-    if (newest != nullptr && NumberOf(file.name) < NumberOf(newest->name)) {
-      store_->Finish(file.id);
-      continue;
-    }
-    if (newest != nullptr) store_->Finish(newest->id);
-    newest = &file;
-  }
-  if (newest == nullptr) return;
-  NoteLogMade(NumberOf(newest->name), newest->id);
-}
-
-void BoundDirectory::NoteCurrent(uint64_t manifest, const std::vector<FileInfo>& files) {
-  for (const FileInfo& file : files) {
-    if (file.lane == Lane::kLog && IsManifest(file.name) && NumberOf(file.name) < manifest)
-      store_->Finish(file.id);
-  }
-}
-
 void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   MutexLock lock(mutex_);
   const auto same = std::find_if(tails_.begin(), tails_.end(),
@@ -243,7 +177,7 @@ void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   } else {
     same->size = std::min(same->size, size);
   }
-  decisions_->TailLeft();
+  decisions_.TailLeft();
 }
 
 void BoundDirectory::ForgetTail(FileId file) {
@@ -264,44 +198,14 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   return true;
 }
 
-void BoundDirectory::NoteAppended(uint64_t log_number) {
-  appender_.store(MarkOfThread(), std::memory_order_relaxed);
-  appended_log_.store(log_number, std::memory_order_release);
+void BoundDirectory::WarnOnce(Warning warning, std::string_view message) {
+  const uint32_t bit = 1u << static_cast<unsigned>(warning);
+  if ((warned_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
+    log_->Write(LogLevel::kWarn, message);
 }
 
-bool BoundDirectory::IsToldByAnother(uint64_t log_number) const {
-  if (appended_log_.load(std::memory_order_acquire) <= log_number) return false;
-  return appender_.load(std::memory_order_relaxed) == MarkOfThread() || IsBackgroundThread();
-}
-
-bool BoundDirectory::NoteManifestFailed() {
-  // Stored before log_failed is read: if both fail at the same time, at least one of the two
-  // threads finds the other's flag set.
-  manifest_failed.store(true);
-  if (!log_failed.load()) return false;
-  must_reopen.store(true, std::memory_order_release);
-  return true;
-}
-
-rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
-  if (!error.GetRetryable() && !error.IsNoSpace()) return error;
-  // No write takes longer: it may first bring the group back, and is then tried.
-  const auto deadline = std::chrono::steady_clock::now() + 3 * store_->options().ack_timeout;
-  while (decisions_->any_in_flight() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (!must_reopen.load(std::memory_order_acquire)) return error;
-  if (error.IsNoSpace()) return rocksdb::IOStatus::IOError(error.ToString(), "reopen the database");
-  error.SetRetryable(false);
-  return error;
-}
-
-rocksdb::IOStatus BoundDirectory::Error(const Status& status, std::string_view context) const {
-  return Agreed(ToIOStatus(status, context));
-}
-
-void BoundDirectory::WarnOnce(std::atomic<bool>& once, std::string_view message) {
-  if (!once.exchange(true, std::memory_order_relaxed)) log_->Write(LogLevel::kWarn, message);
+bool BoundDirectory::HasWarned(Warning warning) const {
+  return (warned_.load(std::memory_order_relaxed) >> static_cast<unsigned>(warning) & 1) != 0;
 }
 
 }  // namespace hyperloop::plugin

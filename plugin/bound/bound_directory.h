@@ -7,17 +7,15 @@
 //   both. A truncation takes a record. While the group has no room for it, only removals, look-ups
 //   and syncs are allowed: removals make room, and the others add nothing.
 // - Every call fails in a forked child, except Close, which does nothing there.
-// Only the Store knows whether the group is broken, fenced or being brought back.
+// Only the Store knows whether the group is broken, fenced or being brought back. What RocksDB is
+// told of an error, Verdicts decides.
 //
 // Thread safe. Append costs two atomic loads, the count of writes in flight and the Store's own
 // call. It takes no lock and allocates nothing.
 #pragma once
 
-#include <rocksdb/io_status.h>
-
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,6 +28,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 #include "quirks/finished_logs.h"
+#include "quirks/verdicts.h"
 
 namespace hyperloop::plugin {
 
@@ -72,16 +71,6 @@ class BoundDirectory {
   Status AwaitFiles(Holders holders);
   Status Close();
 
-  // Logs that RocksDB makes, and writes to for the first time. Those that are finished by that may
-  // leave the region (Store::Finish). As FinishedLogs.
-  void NoteLogMade(uint64_t number, FileId file, std::function<bool()> followed = nullptr);
-  void NoteLogBegun(uint64_t number);
-  void NoteLogGone(uint64_t number, bool stays);
-  // What the opening found: all logs but the newest are finished, and all MANIFESTs that are older
-  // than `manifest`, the number of the one that CURRENT names.
-  void NoteFoundLogs(const std::vector<FileInfo>& files);
-  void NoteCurrent(uint64_t manifest, const std::vector<FileInfo>& files);
-
   // Gives up what the group may hold of `file` beyond `size` bytes. RocksDB was told that writing
   // these bytes failed.
   void AbandonTail(FileId file, uint64_t size);
@@ -101,61 +90,23 @@ class BoundDirectory {
   // Whether `name` is one of them. True once for each name.
   bool TakeVanished(std::string_view name);
 
-  // Logs `message` at the first call with this `once` flag.
-  void WarnOnce(std::atomic<bool>& once, std::string_view message);
-  std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
-      warned_recycling{false}, warned_manifest{false}, warned_compression{false},
-      warned_unchecked{false}, warned_deleted{false};
-  // The database has manual_wal_flush: its memtables may hold batches that are in no log yet.
-  std::atomic<bool> manual_wal_flush{false};
-  // Counts a change as in flight: from the call to the group until it is decided which error
-  // RocksDB gets, or that it gets none.
-  class InFlight {
-   public:
-    explicit InFlight(BoundDirectory& directory)
-        : decisions_(directory.decisions_.get()), begun_(decisions_->Begin()) {}
-    InFlight(const InFlight&) = delete;
-    InFlight& operator=(const InFlight&) = delete;
-    ~InFlight() { Decided(); }
-    // RocksDB gets no error. `record`: the last one of the change.
-    void Stands(uint64_t record) { decisions_->Stands(begun_, record); }
-    void Decided() {
-      if (decisions_ != nullptr) decisions_->End();
-      decisions_ = nullptr;
-    }
+  // Which files RocksDB has written to for the last time. They may leave the region.
+  FinishedLogs& finished_logs() { return finished_logs_; }
+  Verdicts& verdicts() { return verdicts_; }
 
-   private:
-    Decisions* decisions_;
-    const uint64_t begun_;
+  // What the log says once of an open database.
+  enum class Warning : uint8_t {
+    kOutside,
+    kSpace,
+    kManualFlush,
+    kRecycling,
+    kLongManifest,
+    kCompression,
+    kUnchecked,
+    kDeleted,
   };
-  Decisions& decisions() { return *decisions_; }
-  // Set once RocksDB was told that this database must be reopened. No error is retryable then.
-  std::atomic<bool> must_reopen{false};
-  // Returns `error` as RocksDB should get it. If RocksDB 7.8.3 gets two errors of one outage, of
-  // which one asks it to resume and the other one tells it not to, DB::Close can hang, whichever
-  // comes first. So a retryable error waits here until the writes in flight are decided, for at
-  // most three times ack_timeout. It is no longer retryable if must_reopen is set by then. The
-  // caller must not hold an InFlight.
-  rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
-  // Agreed, for an error of the Store.
-  rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
-  // Notes that this thread has appended to a log. Appends to logs follow one another.
-  void NoteAppended(uint64_t log_number);
-  // Whether RocksDB need not be told that a sync of this log failed, because its next call fails
-  // for the same reason. That is so for a log that is older than the one appended to last, if the
-  // caller is
-  // - the thread that appended last: RocksDB syncs the newer log next, in the same write or
-  //   SyncWAL;
-  // - a background thread of RocksDB: it syncs older logs before a flush, and then appends to the
-  //   MANIFEST a record that is behind their bytes in the log lane.
-  bool IsToldByAnother(uint64_t log_number) const;
-  // Notes that a change of the MANIFEST failed. RocksDB may resume from that failure and keep the
-  // log that it has. True: that log has failed too, so that the database must be reopened.
-  bool NoteManifestFailed();
-  // Set by NoteManifestFailed, and cleared when an append to a MANIFEST succeeds.
-  std::atomic<bool> manifest_failed{false};
-  // The last write of a log failed, and RocksDB has not made another log since.
-  std::atomic<bool> log_failed{false};
+  void WarnOnce(Warning warning, std::string_view message);
+  bool HasWarned(Warning warning) const;
 
  private:
   struct Tail {
@@ -172,25 +123,22 @@ class BoundDirectory {
   Status CutTails();
   void ForgetTail(FileId file);
   bool IsUnlisted(std::string_view name) const;
-  void Finish(const std::vector<FileId>& files);
 
   const std::string directory_;
   const std::string real_directory_;
   const std::unique_ptr<Store> store_;
-  // Its tails() are whether tails_ may have entries.
-  const std::shared_ptr<Decisions> decisions_;
   const std::shared_ptr<Log> log_;
   const std::unique_ptr<ForkDetector> fork_detector_;
+  Verdicts verdicts_;
+  Decisions& decisions_;  // its tails() are whether tails_ may have entries
+  FinishedLogs finished_logs_;
+  std::atomic<uint32_t> warned_{0};  // a bit for each Warning
 
-  // Of the last append to a log: the thread's mark is written before the number, and read after it.
-  std::atomic<const void*> appender_{nullptr};
-  std::atomic<uint64_t> appended_log_{0};
   Mutex relisting_mutex_;  // an unlisted file is not listed and removed at the same time
   mutable Mutex mutex_;
   std::vector<Tail> tails_ HL_GUARDED_BY(mutex_);
   std::vector<std::string> vanished_ HL_GUARDED_BY(mutex_);
   std::set<std::string, std::less<>> unlisted_ HL_GUARDED_BY(mutex_);
-  FinishedLogs logs_ HL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hyperloop::plugin

@@ -33,6 +33,7 @@ uint64_t LongestManifest(Store& store) {
 
 }  // namespace
 
+using Warning = BoundDirectory::Warning;
 using rocksdb::FileOptions;
 using rocksdb::FSWritableFile;
 using rocksdb::IODebugContext;
@@ -182,8 +183,8 @@ IOStatus HyperloopFileSystem::CheckElsewhere(const std::string& path) const {
 
 void HyperloopFileSystem::WarnIfOutside(const std::string& path, const Place& place) {
   if (place.bound == nullptr || place.file_class != FileClass::kOutside) return;
-  if (place.bound->warned_outside.load(std::memory_order_relaxed)) return;
-  place.bound->WarnOnce(place.bound->warned_outside,
+  if (place.bound->HasWarned(Warning::kOutside)) return;
+  place.bound->WarnOnce(Warning::kOutside,
                         "files outside " + place.bound->directory() +
                             ", or in directories below it, are not replicated (the first: " + path +
                             ")");
@@ -198,13 +199,13 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   local_options.use_direct_writes = false;
   local_options.use_mmap_writes = false;
 
-  BoundDirectory::InFlight in_flight(bound);
+  Verdicts::InFlight in_flight(bound.verdicts());
   Result<FileId> id = reopen ? bound.Lookup(place.name) : bound.Create(place.name);
   if (reopen && id.status().code() == Code::kNotFound) id = bound.Create(place.name);
   if (!id.ok()) {
-    if (LeadsToManifest(place.name)) bound.NoteManifestFailed();
+    if (LeadsToManifest(place.name)) bound.verdicts().NoteManifestFailed();
     in_flight.Decided();
-    return bound.Error(id.status(), "cannot create " + path + " in the group");
+    return bound.verdicts().WaitFor(id.status(), "cannot create " + path + " in the group");
   }
 
   std::unique_ptr<FSWritableFile> local;
@@ -212,15 +213,16 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   uint64_t size = 0;  // asked of the path, because a reopened file object says 0
   if (opened.ok() && reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
   if (!opened.ok()) {
-    if (LeadsToManifest(place.name)) bound.NoteManifestFailed();
+    if (LeadsToManifest(place.name)) bound.verdicts().NoteManifestFailed();
     in_flight.Decided();
-    return bound.Agreed(std::move(opened));
+    return bound.verdicts().WaitFor(std::move(opened));
   }
   auto made =
       std::make_unique<LogLaneFile>(std::move(local), place.bound, place.name, *id, size, target());
   if (!reopen && place.name.ends_with(".log")) NoteLogMade(bound, place.name);
   if (!reopen && made->log_number() != 0)
-    bound.NoteLogMade(made->log_number(), *id, [log = made.get()] { return log->Followed(); });
+    bound.finished_logs().Made(made->log_number(), *id,
+                               [log = made.get()] { return log->Followed(); });
   *file = std::move(made);
   return IOStatus::OK();
 }
@@ -360,8 +362,8 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   NoteOverwritten(place);
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
-    return place.bound->Error(ListIfFile(*target(), *place.bound, path, place.name),
-                              "cannot list " + path + " in the group");
+    return place.bound->verdicts().WaitFor(ListIfFile(*target(), *place.bound, path, place.name),
+                                           "cannot list " + path + " in the group");
   }
   return status;
 }
@@ -400,27 +402,29 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   BoundDirectory* const bound =
       destination.bound != nullptr ? destination.bound.get() : source.bound.get();
   if (bound != nullptr) {
-    BoundDirectory::InFlight in_flight(*bound);
+    Verdicts::InFlight in_flight(bound->verdicts());
     if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
-      if (destination.name == "CURRENT") bound->NoteManifestFailed();
+      if (destination.name == "CURRENT") bound->verdicts().NoteManifestFailed();
       in_flight.Decided();
-      return bound->Error(before, "cannot rename " + from + " to " + to + " in the group");
+      return bound->verdicts().WaitFor(before,
+                                       "cannot rename " + from + " to " + to + " in the group");
     }
     NoteLogGone(source.name);
     // RocksDB gives the temporary file the number of the MANIFEST that it names.
     if (destination.name == "CURRENT" && source.file_class == FileClass::kLogLane) {
       const Result<std::vector<FileInfo>> files = bound->Files();
-      if (files.ok()) bound->NoteCurrent(NumberOf(source.name), *files);
+      if (files.ok()) bound->finished_logs().FoundCurrent(NumberOf(source.name), *files);
     }
   }
   NoteOverwritten(destination);
   IOStatus status =
       KeepFromMending(source, [&] { return target()->RenameFile(from, to, options, dbg); });
-  if (!status.ok() && destination.name == "CURRENT") bound->NoteManifestFailed();
-  if (!status.ok() && bound != nullptr) return bound->Agreed(std::move(status));
+  if (!status.ok() && destination.name == "CURRENT") bound->verdicts().NoteManifestFailed();
+  if (!status.ok() && bound != nullptr) return bound->verdicts().WaitFor(std::move(status));
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
-                                  "cannot list " + to + " in the group");
+  return destination.bound->verdicts().WaitFor(
+      ListIfFile(*target(), *destination.bound, to, destination.name),
+      "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
@@ -435,8 +439,9 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
   }
   IOStatus status = target()->LinkFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
-                                  "cannot list " + to + " in the group");
+  return destination.bound->verdicts().WaitFor(
+      ListIfFile(*target(), *destination.bound, to, destination.name),
+      "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
@@ -486,14 +491,14 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
     if (refusal_.empty()) refusal_ = refusal;
   }
   if (options.manual_wal_flush) {
-    bound.manual_wal_flush.store(true, std::memory_order_relaxed);
-    bound.WarnOnce(bound.warned_manual_flush,
+    bound.verdicts().NoteManualFlush();
+    bound.WarnOnce(Warning::kManualFlush,
                    "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
                    "sync=true, not when Put returns; the database must be reopened after the write "
                    "of a log failed");
   }
   if (options.recycle_log_file_num != 0) {
-    bound.WarnOnce(bound.warned_recycling,
+    bound.WarnOnce(Warning::kRecycling,
                    "recycle_log_file_num has no effect: replicated logs are created anew, the "
                    "old ones deleted");
   }
@@ -504,20 +509,20 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
 void HyperloopFileSystem::WarnOfNoResuming(BoundDirectory& bound,
                                            const rocksdb::DBOptions& options) {
   if (options.wal_compression != rocksdb::kNoCompression) {
-    bound.WarnOnce(bound.warned_compression,
+    bound.WarnOnce(Warning::kCompression,
                    "wal_compression is set: what a compressed log holds is not looked into, so the "
                    "database must be reopened after the write of a log failed, and the end of a "
                    "prepared transaction has no room in a full data area");
   }
   if (!options.paranoid_checks) {
-    bound.WarnOnce(bound.warned_unchecked,
+    bound.WarnOnce(Warning::kUnchecked,
                    "paranoid_checks is off: RocksDB does not resume after the write of a log "
                    "failed; writes fail until Flush is called or the database is reopened");
   }
 }
 
 void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& name) {
-  if (bound.warned_deleted.load(std::memory_order_relaxed)) return;
+  if (bound.HasWarned(Warning::kDeleted)) return;
   MutexLock lock(mutex_);
   const std::set<std::string> made = logs_made_;
   logs_made_.insert(name);
@@ -529,7 +534,7 @@ void HyperloopFileSystem::NoteLogMade(BoundDirectory& bound, const std::string& 
     const bool deleted_by_us = !logs_made_.contains(each);  // on another thread, just now
     lock.unlock();
     if (deleted_by_us) continue;
-    bound.WarnOnce(bound.warned_deleted,
+    bound.WarnOnce(Warning::kDeleted,
                    path +
                        " is in the group, and something else than the plugin deleted it here. "
                        "The group keeps such files until it is full. If the database has an "
@@ -551,7 +556,7 @@ void HyperloopFileSystem::WarnOfLongManifest(BoundDirectory& bound,
   if (reserve == 0 || options.max_manifest_file_size <= reserve) return;
   const bool chosen = options.max_manifest_file_size != rocksdb::DBOptions().max_manifest_file_size;
   if (!chosen && LongestManifest(bound.store()) <= reserve) return;
-  bound.WarnOnce(bound.warned_manifest,
+  bound.WarnOnce(Warning::kLongManifest,
                  "set max_manifest_file_size to " + std::to_string(reserve / 2) + ": " +
                      std::to_string(options.max_manifest_file_size) + " is beyond the " +
                      std::to_string(reserve) + " B that the group keeps for the MANIFEST, which " +

@@ -378,8 +378,8 @@ Status HyperloopFileSystem::WarnIfOpaque(BoundDirectory& bound) {
 Status HyperloopFileSystem::NoteFinishedFiles(BoundDirectory& bound) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
   HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(FilesOfStore(bound.store(), files)));
-  bound.NoteFoundLogs(files);
-  bound.NoteCurrent(NumberOf(current.manifest), files);
+  bound.finished_logs().Found(files);
+  bound.finished_logs().FoundCurrent(NumberOf(current.manifest), files);
   return Status::Ok();
 }
 
@@ -718,7 +718,7 @@ void HyperloopFileSystem::Unbind() {
     empty = false;
   }
   // MANIFEST and CURRENT are the group's, on the disk, if no change of them failed.
-  if (status.ok() && !bound->manifest_failed.load()) {
+  if (status.ok() && !bound->verdicts().manifest_failed()) {
     const std::string mark = bound->directory() + "/" + std::string(kOpenMarkName);
     target()->DeleteFile(mark, IOOptions(), nullptr).PermitUncheckedError();
   }

@@ -50,6 +50,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                          std::shared_ptr<BoundDirectory> bound, std::string name, FileId file,
                          uint64_t size, rocksdb::FileSystem* local_files)
     : LocalFile(std::move(local), std::move(bound), std::move(name)),
+      verdicts_(bound_->verdicts()),
       file_(file),
       manifest_(IsManifest(name_)),
       log_number_(IsLiveLog(name_) ? NumberOf(name_) : 0),
@@ -61,13 +62,13 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
       before_last_(size),
       appended_(size),
       confirmed_(size) {
-  if (name_.ends_with(".log")) bound_->log_failed.store(false);
+  if (name_.ends_with(".log")) verdicts_.NoteLogMade();
 }
 
 LogLaneFile::~LogLaneFile() {
   if (bound_->InForkedChild()) return;  // where another thread may have held a lock for ever
-  if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
-  if (log_number_ != 0) bound_->NoteLogGone(log_number_, !WasCut());
+  if (sync_confirms_) verdicts_.decisions().NoteClosed(this, UINT64_MAX);
+  if (log_number_ != 0) bound_->finished_logs().Gone(log_number_, !WasCut());
 }
 
 bool LogLaneFile::Followed() {
@@ -76,8 +77,25 @@ bool LogLaneFile::Followed() {
   // counts itself has cut what it does.
   followed_.store(true);
   if (failing_syncs_.load() != 0 || WasCut()) return false;
-  if (sync_confirms_) bound_->decisions().NoteClosed(this, UINT64_MAX);
+  if (sync_confirms_) verdicts_.decisions().NoteClosed(this, UINT64_MAX);
   return true;
+}
+
+const char* LogLaneFile::WhyNotResume(bool retryable, uint64_t kept) {
+  if (LeadsToManifest(name_)) {
+    return verdicts_.NoteManifestFailed() && retryable
+               ? "; the log failed too, and RocksDB would go on with it: "
+               : nullptr;
+  }
+  if (!retryable || !name_.ends_with(".log")) return nullptr;
+  if (verdicts_.NoteLogFailed())
+    return "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
+  if (sync_confirms_ && kept < appended_.load(std::memory_order_acquire))
+    return "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
+  if (verdicts_.manual_flush())
+    return "; with manual_wal_flush, memtables may hold batches that the log has not, of which "
+           "RocksDB would flush one column family after the other: ";
+  return WhyNothingToFlush(kept);
 }
 
 const char* LogLaneFile::WhyNothingToFlush(uint64_t kept) {
@@ -97,7 +115,7 @@ IOStatus LogLaneFile::Failure() {
   MutexLock lock(mutex_);
   IOStatus failure = failure_;
   lock.unlock();
-  return bound_->Agreed(std::move(failure));
+  return verdicts_.WaitFor(std::move(failure));
 }
 
 bool LogLaneFile::WasCut() {
@@ -117,26 +135,8 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   if (!failure.IsIOFenced()) {
     if (kept != kNothingToCut) bound_->AbandonTail(file_, kept);
     const bool retryable = failure.GetRetryable() || failure.IsNoSpace();
-    const bool resumes = retryable && name_.ends_with(".log");
-    // A log and a MANIFEST each set their own flag before they read the other's. So if both fail at
-    // the same time, at least one of them finds the other's flag set.
-    if (resumes) bound_->log_failed.store(true);
-    const char* why = nullptr;
-    if (LeadsToManifest(name_) && bound_->NoteManifestFailed() && retryable) {
-      why = "; the log failed too, and RocksDB would go on with it: ";
-    } else if (resumes && bound_->manifest_failed.load()) {
-      why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
-    } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
-      why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
-    } else if (resumes && bound_->manual_wal_flush.load(std::memory_order_relaxed)) {
-      why =
-          "; with manual_wal_flush, memtables may hold batches that the log has not, of which "
-          "RocksDB would flush one column family after the other: ";
-    } else if (resumes) {
-      why = WhyNothingToFlush(kept);
-    }
-    if (why != nullptr) {
-      bound_->must_reopen.store(true, std::memory_order_release);
+    if (const char* why = WhyNotResume(retryable, kept); why != nullptr) {
+      verdicts_.MustReopen();
       failure = IOStatus::IOError(failure.ToString() + why +
                                   "reopen the database when the cause is gone");
     }
@@ -161,14 +161,14 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   }
   // Before this append is in flight: a sync that begins later, and fails, gives up this one alone.
   before_last_.store(size_, std::memory_order_relaxed);
-  BoundDirectory::InFlight in_flight(*bound_);
+  Verdicts::InFlight in_flight(verdicts_);
   if (sync_confirms_) {
     if (failed_.load(std::memory_order_acquire)) {  // what a sync has just given up is not decided
       in_flight.Decided();
       return Failure();
     }
     const uint64_t last = last_record_.load(std::memory_order_relaxed);
-    bound_->decisions().NoteClosed(this, last);
+    verdicts_.decisions().NoteClosed(this, last);
     in_flight.Stands(last);
   }
   const Result<AppendTicket> sent = bound_->Append(file_, {data.data(), data.size()}, size_);
@@ -179,15 +179,15 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   if (group.ok() && !overlaps) local = append_local();
   const bool begun = overlaps || group.ok();
   if (group.ok() && local.ok()) {
-    if (manifest_) bound_->manifest_failed.store(false, std::memory_order_release);
+    if (manifest_) verdicts_.NoteManifestWritten();
     const bool begun_now = size_ == 0 && log_number_ != 0 && !data.empty();
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
-    if (begun_now) bound_->NoteLogBegun(log_number_);
-    if (sync_confirms_ && log_number_ != 0) bound_->NoteAppended(log_number_);
+    if (begun_now) bound_->finished_logs().Began(log_number_);
+    if (sync_confirms_ && log_number_ != 0) verdicts_.NoteAppended(log_number_);
     last_record_.store(sent->record);
     // A sync that fails gives up the last append.
-    if (sync_confirms_) bound_->decisions().NoteOpen(this, sent->before, sent->record);
+    if (sync_confirms_) verdicts_.decisions().NoteOpen(this, sent->before, sent->record);
     if (!WasCut()) {
       in_flight.Stands(sent->record);
       return local;
@@ -240,14 +240,14 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     size_ = size;
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
-    BoundDirectory::InFlight in_flight(*bound_);
+    Verdicts::InFlight in_flight(verdicts_);
     if (Status status = bound_->Truncate(file_, size); !status.ok()) {
       Fail(ToIOStatus(status, "cannot truncate " + name_), size);
       in_flight.Decided();
       return Failure();
     }
   }
-  return AgreedLocally(target()->Truncate(size, options, dbg));
+  return OfLocalFile(target()->Truncate(size, options, dbg));
 }
 
 IOStatus LogLaneFile::SyncGroup() {
@@ -259,11 +259,11 @@ IOStatus LogLaneFile::SyncGroup() {
   if (WasCut()) return Failure();
   // First: an append that finds no sync in flight decides all appends before it, and a sync that
   // begins later must know them.
-  BoundDirectory::InFlight in_flight(*bound_);
+  Verdicts::InFlight in_flight(verdicts_);
   const uint64_t record = last_record_.load();  // before `end`, so that it is not behind it
   const uint64_t end = appended_.load(std::memory_order_acquire);
   if (Status status = bound_->Sync(); !status.ok()) {
-    if (log_number_ != 0 && bound_->IsToldByAnother(log_number_)) return IOStatus::OK();
+    if (log_number_ != 0 && verdicts_.IsToldByAnother(log_number_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this sync, and gives its sequence numbers to the next
     // write. So the last append is given up. What was appended before it is kept: an earlier Sync
     // has confirmed it, or RocksDB holds it in a memtable. So is all of a log that another one
@@ -276,7 +276,7 @@ IOStatus LogLaneFile::SyncGroup() {
     in_flight.Decided();
     return Failure();
   }
-  bound_->decisions().NoteClosed(this, record);
+  verdicts_.decisions().NoteClosed(this, record);
   in_flight.Stands(record);
   in_flight.Decided();
   if (WasCut()) return Failure();
@@ -290,16 +290,16 @@ template <class SyncLocal>
 IOStatus LogLaneFile::SyncBoth(SyncLocal sync_local) {
   if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
   if (!local_sync_) return IOStatus::OK();
-  return AgreedLocally(sync_local());
+  return OfLocalFile(sync_local());
 }
 
-IOStatus LogLaneFile::AgreedLocally(IOStatus local) {
-  if (!local.ok() && LeadsToManifest(name_)) bound_->NoteManifestFailed();
-  return bound_->Agreed(std::move(local));
+IOStatus LogLaneFile::OfLocalFile(IOStatus local) {
+  if (!local.ok() && LeadsToManifest(name_)) verdicts_.NoteManifestFailed();
+  return verdicts_.WaitFor(std::move(local));
 }
 
 IOStatus LogLaneFile::Close(const IOOptions& options, IODebugContext* dbg) {
-  return AgreedLocally(LocalFile::Close(options, dbg));
+  return OfLocalFile(LocalFile::Close(options, dbg));
 }
 
 IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
@@ -313,7 +313,7 @@ IOStatus LogLaneFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
 IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOptions& options,
                                 IODebugContext* dbg) {
   if (!local_sync_) return IOStatus::OK();
-  return AgreedLocally(target()->RangeSync(offset, nbytes, options, dbg));
+  return OfLocalFile(target()->RangeSync(offset, nbytes, options, dbg));
 }
 
 void LogLaneFile::SetPreallocationBlockSize(size_t size) {
@@ -321,7 +321,7 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
   const uint64_t area = bound_->store().statistics().data_bytes;
   if (area != 0 && area < 2 * static_cast<uint64_t>(size)) {
     bound_->WarnOnce(
-        bound_->warned_space,
+        BoundDirectory::Warning::kSpace,
         "the group's data area of " + std::to_string(area >> 20) +
             " MiB is smaller than two logs of " + std::to_string(size >> 20) +
             " MiB (1.1 x write_buffer_size): writes may wait for space; make the region larger or "
@@ -407,7 +407,7 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
     bound_->NoteUnlisted(name_);  // RocksDB may name the file all the same
     return closed;
   }
-  return bound_->Error(List(size), "cannot list " + name_ + " in the group");
+  return bound_->verdicts().WaitFor(List(size), "cannot list " + name_ + " in the group");
 }
 
 Status ListedFile::List(uint64_t size) {
@@ -462,7 +462,7 @@ IOStatus ListedRandomFile::ListIfChanged() {
   const Status listed = ListLocal(*local_files_, *bound_, path_, name_);
   if (listed.code() == Code::kNotFound) return IOStatus::OK();  // deleted while open
   if (listed.ok()) changed_ = false;
-  return bound_->Error(listed, "cannot list " + name_ + " in the group");
+  return bound_->verdicts().WaitFor(listed, "cannot list " + name_ + " in the group");
 }
 
 }  // namespace hyperloop::plugin

@@ -124,11 +124,14 @@ class LogLaneFile final : public LocalFile {
   rocksdb::IOStatus SyncBoth(SyncLocal sync_local);
   // Returns what the local file said as RocksDB should get it. The caller must not hold an
   // InFlight.
-  rocksdb::IOStatus AgreedLocally(rocksdb::IOStatus local);
+  rocksdb::IOStatus OfLocalFile(rocksdb::IOStatus local);
+  // Notes that the file failed. Returns why RocksDB must not resume from that, or null.
+  const char* WhyNotResume(bool retryable, uint64_t kept);
   // Why it is not proven that an active memtable holds an entry. Null only if the first `kept`
   // bytes of this log and the MANIFEST prove it.
   const char* WhyNothingToFlush(uint64_t kept);
 
+  Verdicts& verdicts_;  // bound_'s
   const FileId file_;
   const bool manifest_;
   const uint64_t log_number_;  // 0: not a log that RocksDB recovers from

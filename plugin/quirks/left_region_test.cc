@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "finished_logs.h"
 #include "local/local_files.h"
@@ -25,32 +27,62 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(FinishedLogs, AnOlderLogIsFinishedOnceTheNextHasBytes) {
-  FinishedLogs logs;
-  logs.Made(4, 40);
-  EXPECT_THAT(logs.Began(4), IsEmpty());
-  logs.Made(7, 70);
-  EXPECT_THAT(logs.Began(7), ElementsAre(40));
-  logs.Made(8, 80, [] { return true; });
-  EXPECT_THAT(logs.Began(8), ElementsAre(70)) << "each is told once";
-  logs.Made(9, 90);
-  EXPECT_THAT(logs.Began(9), ElementsAre(80));
+class FinishedLogsTest : public ::testing::Test {
+ protected:
+  // What is finished since the last call.
+  std::vector<FileId> Finished() { return std::exchange(finished_, {}); }
+
+  std::vector<FileId> finished_;
+  FinishedLogs logs_{[this](FileId file) { finished_.push_back(file); }};
+};
+
+TEST_F(FinishedLogsTest, AnOlderLogIsFinishedOnceTheNextHasBytes) {
+  logs_.Made(4, 40);
+  logs_.Began(4);
+  logs_.Made(7, 70);
+  EXPECT_THAT(Finished(), IsEmpty());
+  logs_.Began(7);
+  EXPECT_THAT(Finished(), ElementsAre(40));
+  logs_.Made(8, 80, [] { return true; });
+  logs_.Began(8);
+  EXPECT_THAT(Finished(), ElementsAre(70)) << "each is told once";
+  logs_.Made(9, 90);
+  logs_.Began(9);
+  EXPECT_THAT(Finished(), ElementsAre(80));
 }
 
-TEST(FinishedLogs, ALogOfWhichBytesMayGoIsNotFinished) {
-  FinishedLogs logs;
+TEST_F(FinishedLogsTest, ALogOfWhichBytesMayGoIsNotFinished) {
   const auto dangling = []() -> bool {
     ADD_FAILURE() << "it is gone";
     return true;
   };
-  logs.Made(4, 40, [] { return false; });
-  logs.Made(5, 50, dangling);
-  logs.Gone(5, true);
-  logs.Made(6, 60, dangling);
-  logs.Gone(6, false);
-  logs.Gone(99, true);
-  EXPECT_THAT(logs.Began(9), ElementsAre(50));
-  EXPECT_THAT(logs.Began(10), IsEmpty());
+  logs_.Made(4, 40, [] { return false; });
+  logs_.Made(5, 50, dangling);
+  logs_.Gone(5, true);
+  logs_.Made(6, 60, dangling);
+  logs_.Gone(6, false);
+  logs_.Gone(99, true);
+  logs_.Began(9);
+  EXPECT_THAT(Finished(), ElementsAre(50));
+  logs_.Began(10);
+  EXPECT_THAT(Finished(), IsEmpty());
+}
+
+TEST_F(FinishedLogsTest, AnOpeningFindsAllLogsButTheNewestFinished) {
+  const auto of = [](FileId id, const char* name, Lane lane = Lane::kLog) {
+    return FileInfo{id, name, lane, 1, 0};
+  };
+  const std::vector<FileInfo> files = {of(1, "000004.log"),      of(2, "000007.log"),
+                                       of(3, "000006.log"),      of(4, "000009.sst"),
+                                       of(5, "MANIFEST-000005"), of(6, "archive/000008.log"),
+                                       of(7, "MANIFEST-000003"), of(8, "000011.log", Lane::kBulk)};
+  logs_.Found(files);
+  EXPECT_THAT(Finished(), ElementsAre(1, 3, 6));
+  logs_.FoundCurrent(5, files);
+  EXPECT_THAT(Finished(), ElementsAre(7));
+  logs_.Made(12, 120);
+  logs_.Began(12);
+  EXPECT_THAT(Finished(), ElementsAre(2)) << "the newest one, once another has bytes";
 }
 
 // The disk cannot read one file any more, whatever name it gets.
