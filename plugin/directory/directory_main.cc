@@ -58,8 +58,9 @@ class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
 };
 
 // Takes the group for the directory, which makes both hold the same, and releases the group.
-Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
-  fs.OnlyPrepare();
+Status Bind(const std::string& directory, const StoreOptions& options, Taking taking) {
+  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open,
+                         std::move(taking));
   std::shared_ptr<rocksdb::Logger> log;
   const IOStatus logging = fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr);
   if (logging.IsBusy()) return Busy(InAnotherProcess(directory, logging));
@@ -82,8 +83,7 @@ Status Adopt(const std::string& directory, StoreOptions options) {
   if (found.code() == Code::kNotFound)
     return InvalidArgument(directory + " holds no database: it has no CURRENT");
   HL_RETURN_IF_ERROR(found);
-  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
-  return Bind(fs, directory);
+  return Bind(directory, options, {.only_prepares = true});
 }
 
 Status CheckPlaces(const std::string& directory, const std::string& replica_files) {
@@ -97,11 +97,9 @@ Status CheckPlaces(const std::string& directory, const std::string& replica_file
 // The directory becomes the group's, whichever it was bound to before.
 void BindAnew(StoreOptions* options) { options->restore = options->rebind = true; }
 
-Status PromoteWith(const std::string& directory, const StoreOptions& options,
-                   HyperloopFileSystem::NearFiles near) {
-  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
-  fs.Promote(std::move(near));
-  return Bind(fs, directory);
+Status PromoteWith(const std::string& directory, const StoreOptions& options, NearFiles near) {
+  return Bind(directory, options,
+              {.must_hold_database = true, .only_prepares = true, .near = std::move(near)});
 }
 
 std::string Listed(const std::vector<std::string>& addresses) {
@@ -170,9 +168,9 @@ Status Promote(const std::string& directory, const DirectoryCall::Promote& promo
   BindAnew(&bound);
   HL_RETURN_IF_ERROR(ValidateStoreOptions(bound).WithContext("--uri"));
   HL_RETURN_IF_ERROR(CheckPlaces(directory, promote.replica_files));
-  HyperloopFileSystem::NearFiles near;
-  if (!promote.replica_files.empty()) near.places.push_back(promote.replica_files);
-  HL_RETURN_IF_ERROR(PromoteWith(directory, bound, std::move(near)));
+  std::vector<std::string> places;
+  if (!promote.replica_files.empty()) places.push_back(promote.replica_files);
+  HL_RETURN_IF_ERROR(PromoteWith(directory, bound, NearFiles(std::move(places))));
   DropGivenUp(options);
   return Status::Ok();
 }
@@ -220,7 +218,7 @@ Status Switchover(const std::string& directory, const DirectoryCall::Switchover&
       AwaitRelease(*local, {directory, options, switchover.replica_files, switchover.wait});
   HL_RETURN_IF_ERROR(FromIOStatus(local->UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
   HL_RETURN_IF_ERROR(released.status());
-  HL_RETURN_IF_ERROR(PromoteWith(directory, options, {}));
+  HL_RETURN_IF_ERROR(PromoteWith(directory, options, NearFiles()));
   PrintGap(*released);
   return Status::Ok();
 }

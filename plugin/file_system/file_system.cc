@@ -41,11 +41,13 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 HyperloopFileSystem::HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
-                                         const StoreOptions& options, StoreOpener open_store)
+                                         const StoreOptions& options, StoreOpener open_store,
+                                         Taking taking)
     : FileSystemWrapper(base),
       options_(options),
       open_store_(std::move(open_store)),
-      log_(std::make_shared<InfoLog>()) {
+      log_(std::make_shared<InfoLog>()),
+      taking_(std::move(taking)) {
   RegisterOptions("hyperloop", &options_, &RocksOptionMap());
 }
 

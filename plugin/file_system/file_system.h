@@ -37,7 +37,7 @@
 #include "info_log.h"
 #include "local/local_files.h"
 #include "local/paths.h"
-#include "opening/checked_files.h"
+#include "opening/near_files.h"
 #include "opening/pairing_file.h"
 
 namespace hyperloop::plugin {
@@ -46,29 +46,21 @@ namespace hyperloop::plugin {
 using StoreOpener =
     std::function<Result<std::unique_ptr<Store>>(const StoreOptions&, std::shared_ptr<Log>)>;
 
+// How it takes a group. The default is an opening by the program that uses the database.
+struct Taking {
+  // A group that holds no database is refused.
+  bool must_hold_database = false;
+  // It only makes the directory ready, for a program that is to open it.
+  bool only_prepares = false;
+  // Where tables and blob files are that the directory lacks.
+  NearFiles near{};
+};
+
 class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& options,
-                      StoreOpener open_store);
+                      StoreOpener open_store, Taking taking = {});
   ~HyperloopFileSystem() override;
-
-  // Where tables and blob files are that a directory to be bound lacks.
-  struct NearFiles {
-    // Directories of files on this machine, in the form of a replica's.
-    std::vector<std::string> places;
-    // What is known to be sound, in those places or in the directory itself.
-    CheckedFiles checked;
-  };
-  // From now on LockFile refuses a group that holds no database. Tables and blob files that the
-  // bound directory lacks are linked from `near` instead of being sent, if they are held soundly
-  // there and both directories are on one file system and belong to one user.
-  void Promote(NearFiles near) {
-    must_hold_database_ = true;
-    near_ = std::move(near);
-  }
-
-  // Its takings only make the directory ready, for a program that is to open it.
-  void OnlyPrepare() { only_prepares_ = true; }
 
   struct Remark {
     LogLevel level;
@@ -82,8 +74,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Whether the directory was bound and not released, and nobody has it open now.
   bool IsUnclean(const std::string& directory) const;
 
-  // Whether the open database lets a file be created that is not in its directory: not a log or a
-  // table in a directory that its options name.
+  // For a new file outside the bound directory. Ok for every file, unless it is a log or a table in
+  // a directory that the open database's options name, which is NotSupported.
   rocksdb::IOStatus CheckElsewhere(const std::string& path) const;
   // Whether this thread has locked the directory, and RocksDB has not made its first log yet.
   bool IsBeingOpened() const;
@@ -215,28 +207,6 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Makes the file that tells IsUnclean that the directory is bound.
   Status MarkOpen(const std::string& directory) const;
   Status AdoptIfToldTo(BoundDirectory& bound);
-  Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken, bool anew);
-  // Notes the tables and blob files which the MANIFEST names and the group does not list, as a
-  // listing that failed while an earlier release ran may have left them.
-  Status NoteUnlistedFiles(BoundDirectory& bound);
-  // Says what the plugin cannot do for a database whose bytes another layer has changed.
-  static Status WarnIfOpaque(BoundDirectory& bound);
-  // Says which logs and MANIFESTs get no more bytes, so that they may leave the region.
-  Status NoteFinishedFiles(BoundDirectory& bound);
-  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew, bool* exists);
-  Result<bool> IsSound(const std::string& path, const FileInfo& info);
-  // What a standby or a switchover has brought counts as near from now on, if there is any.
-  void UseBrought(const std::string& directory);
-  // It is linked into the directory, or not needed any more.
-  void RemoveBrought(const std::string& directory);
-  // The near file that can be linked into the directory, or why there is none.
-  Result<std::string> FindNear(const std::string& group, const FileInfo& info,
-                               const std::string& directory) const;
-  // Links `path` to the near file. False: it cannot be linked; the log says why.
-  bool LinkNear(const std::string& group, const FileInfo& info, const std::string& path);
-  bool IsGarbage(BoundDirectory& bound, const std::string& path, const FileInfo& info,
-                 bool opaque) const;
-  Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   // The program is about to change this file of the directory, if it is a table or blob file.
   void NoteOverwritten(const Place& place);
   // Calls `call`, by which the file loses its name. If it is a table, blob file or log of the
@@ -246,12 +216,6 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // As TakeRequest::mend_local.
   Status MendLocal(const std::string& directory, const WholeFile& file, const FetchWhole& fetch,
                    const std::function<bool()>& listed) const;
-  Status FetchMissing(BoundDirectory& bound, const TakeResult& taken,
-                      const std::vector<FileInfo>& files, bool anew, SetAside* aside);
-  // Adds the names of the files that it removed to `removed`.
-  Status RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,
-                         std::vector<std::string>* removed);
-  void Announce(BoundDirectory& bound, const TakeResult& taken);
   void Unbind();
 
   // Warns once that files outside the bound directory are not replicated.
@@ -290,9 +254,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
-  bool must_hold_database_ = false;
-  bool only_prepares_ = false;
-  NearFiles near_;
+  Taking taking_;
 
   // It is held while a mended file is put in place, and locked after mutex_.
   mutable Mutex overwritten_mutex_;

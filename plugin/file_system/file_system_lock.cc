@@ -1,14 +1,10 @@
 // LockFile takes the group and UnlockFile releases it.
-#include <algorithm>
-#include <filesystem>
-
 #include "file_system.h"
-#include "hyperloop/core/trusted_files.h"
-#include "hyperloop/replication/replica_files.h"
 #include "local/local_files.h"
 #include "local/status.h"
 #include "opening/adoption.h"
 #include "opening/judge.h"
+#include "opening/local_to_group.h"
 #include "opening/mend.h"
 #include "opening/pairing_file.h"
 #include "quirks/log_marker.h"
@@ -16,23 +12,6 @@
 
 namespace hyperloop::plugin {
 namespace {
-
-class FilesOfStore final : public GroupFiles {
- public:
-  FilesOfStore(Store& store, std::vector<FileInfo> files)
-      : store_(store), files_(std::move(files)) {}
-  std::string Group() const override { return {}; }  // what can be linked is linked by now
-  std::vector<FileInfo> Files() const override { return files_; }
-  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
-    return store_.Read(file, offset, out);
-  }
-  bool Held(const WholeFile&) const override { return false; }  // what is held is fetched by now
-  GroupRoom Room() const override { return {}; }                // nothing is added
-
- private:
-  Store& store_;
-  const std::vector<FileInfo> files_;
-};
 
 // Keeps what a taking warns of.
 class Remarks final : public Log {
@@ -56,50 +35,36 @@ class Remarks final : public Log {
   std::vector<HyperloopFileSystem::Remark> written_ HL_GUARDED_BY(mutex_);
 };
 
-// Writes `what` and the names to the log, if there are any.
-void LogNames(BoundDirectory& bound, LogLevel level, const std::string& what,
-              const std::vector<std::string>& names) {
-  if (!names.empty()) bound.log().Write(level, what + ": " + Enumerate(names));
-}
-
-bool Lists(const std::vector<FileInfo>& files, std::string_view name) {
-  return std::any_of(files.begin(), files.end(),
-                     [&](const FileInfo& info) { return info.name == name; });
-}
-
-// A log with bytes, a table or a blob file: these hold data even if no MANIFEST is left to open
-// them with.
-bool HoldsData(const FileInfo& info) {
-  const std::string_view name = info.name;
-  if (Classify(name) == FileClass::kLogLane) return info.size != 0 && name.ends_with(".log");
-  return name.ends_with(".sst") || name.ends_with(".blob");
-}
-
 // Whether a damaged file of this name may be replaced. A MANIFEST of which that is asked was
 // rolled.
 bool MayBeMended(std::string_view name) { return StaysAsListed(name) || IsManifest(name); }
 
-// What RocksDB writes at the beginning of most tables and blob files has other bytes, too.
-bool BeginsWithZeros(const ReadAt& read) {
-  char begin[32];
-  const Result<uint64_t> got = read(0, begin);
-  return got.ok() && std::all_of(begin, begin + *got, [](char c) { return c == 0; });
-}
-
-// Whether a database may need the file to be opened. RocksDB makes its own OPTIONS and IDENTITY.
-bool MayBeNeeded(std::string_view name) {
-  return !name.starts_with("OPTIONS-") && name != "IDENTITY" && !IsArchivedLog(name);
-}
-
-// Only RocksDB can tell whether an encrypted database needs the file.
-Status NotAsked(const Status& got, const std::string& name,
-                const std::vector<std::string>& left_out) {
-  std::string replicas;
-  for (const std::string& each : left_out) replicas += (replicas.empty() ? "" : ", ") + each;
-  return Unavailable("open again when " + replicas +
-                     " run, or, if one of them is lost for good, when it runs with a fresh pool: "
-                     "they are left out, so nobody can tell whether they hold " +
-                     name + ", which the database may need; " + got.message());
+void Announce(BoundDirectory& bound, const TakeResult& taken) {
+  const StoreOptions& options = bound.store().options();
+  std::string listed;
+  for (const std::string& replica : options.replicas)
+    listed += (listed.empty() ? "" : ", ") + replica;
+  uint64_t bytes = 0;
+  for (const FileInfo& info : taken.files) bytes += info.lane == Lane::kLog ? info.size : 0;
+  const bool append = options.ack == AckMode::kAppend;
+  Log& log = bound.log();
+  log.Write(LogLevel::kInfo,
+            "took group " + taken.pairing.group + " at epoch " + std::to_string(taken.epoch) +
+                " for " + bound.directory() + ", database " + taken.pairing.database +
+                ": listed replicas " + listed + "; " + std::to_string(taken.files.size()) +
+                " files, " + std::to_string(bytes) + " B in the log lane; media=" + options.media +
+                " ack=" + std::string(append ? "append" : "sync") +
+                " window=" + std::to_string(options.window));
+  if (!append) {
+    log.Write(LogLevel::kWarn,
+              "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "
+              "return before");
+  }
+  if (bound.store().media() == rnic::Media::kRam) {
+    log.Write(LogLevel::kWarn,
+              "media=ram, detected on at least one member: an acknowledged write survives a power "
+              "failure only on members that it does not reach, or whose media is file or pmem");
+  }
 }
 
 }  // namespace
@@ -153,7 +118,7 @@ Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeReques
   HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, file));
   if (file->IsCopy() && !options_.rebind) return RefuseCopy(request.directory, *file);
   request.pairing = file->pairing;
-  request.only_prepares = only_prepares_;
+  request.only_prepares = taking_.only_prepares;
   // The database gets another name. So a directory that was bound, but does not say so because the
   // call was cut short, is refused, and not taken for one that holds what the group lists.
   if (options_.rebind) request.pairing.database.clear();
@@ -232,7 +197,7 @@ Status HyperloopFileSystem::Examine(const std::string& directory, std::vector<Re
 Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_foreign_logs,
                                         const GroupFiles& group) const {
   const std::vector<FileInfo> files = group.Files();
-  if (must_hold_database_ && !HoldsCurrent(files))
+  if (taking_.must_hold_database && !HoldsCurrent(files))
     return NotFound("the group holds no database; check which replicas the URI names");
   HL_ASSIGN_OR_RETURN(const bool adoptable, IsToBeAdopted(*target(), directory, files));
   if (!adoptable && has_foreign_logs) {
@@ -242,7 +207,7 @@ Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_f
   }
   if (adoptable && options_.adopt) return JudgeAdoption(*target(), directory, group.Room());
   return JudgeDirectory(*target(), directory, group, [&](const FileInfo& info) {
-    return FindNear(group.Group(), info, directory).ok();
+    return taking_.near.Find(group.Group(), info, directory).ok();
   });
 }
 
@@ -259,7 +224,7 @@ Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const Pairi
 
 Status HyperloopFileSystem::Bind(const std::string& directory) {
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
-  if (options_.restore) UseBrought(directory);
+  if (options_.restore) taking_.near.UseBrought(directory, *log_);
   HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store_(options_, log_));
   TakeResult taken;
@@ -276,17 +241,14 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     bound->Close().IgnoreError();
     return status;
   }
-  Status set = SetLocalToGroup(*bound, taken, anew);
-  if (set.ok()) set = NoteUnlistedFiles(*bound);
-  if (set.ok()) set = WarnIfOpaque(*bound);
-  if (set.ok()) set = NoteFinishedFiles(*bound);
+  Status set = SetLocalToGroup(*target(), *bound, taking_.near, taken, anew);
   if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, taken.branch, true);
   if (set.ok()) set = MarkOpen(directory);
   if (!set.ok()) {
     bound->Close().IgnoreError();
     return set;
   }
-  RemoveBrought(directory);
+  taking_.near.RemoveBrought(directory, *log_);
   spoken_of::Opening(*bound);
   MutexLock lock(mutex_);
   bound_ = std::move(bound);
@@ -316,153 +278,6 @@ Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& bound) {
       .WithContext("taking " + bound.directory() +
                    " into the group was cut short; repeat the call once the cause is gone, before "
                    "the database is used again");
-}
-
-Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken,
-                                            bool anew) {
-  SetAside aside(*target(), bound.directory(), taken.epoch);
-  std::vector<std::string> vanished;
-  HL_RETURN_IF_ERROR(RemoveLeftovers(bound, false, &vanished));
-  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
-  for (const FileInfo& info : files) {
-    if (info.name.ends_with(kImportSuffix)) HL_RETURN_IF_ERROR(bound.Remove(info.name));
-  }
-  HL_ASSIGN_OR_RETURN(files, bound.Files());
-  HL_RETURN_IF_ERROR(FetchMissing(bound, taken, files, anew, &aside));
-  HL_ASSIGN_OR_RETURN(files, bound.Files());
-  ReconcileReport report;
-  const Status reconciled =
-      Reconcile(*target(), bound.directory(), FilesOfStore(bound.store(), std::move(files)),
-                options_.local_sync, &aside, &report);
-  LogNames(bound, LogLevel::kInfo, "local log files set to the group's content", report.rewritten);
-  LogNames(bound, LogLevel::kInfo, "local log files cut to what the group holds", report.cut);
-  LogNames(bound, LogLevel::kInfo, "local log files removed that the group does not hold",
-           report.removed);
-  LogNames(
-      bound, LogLevel::kWarn,
-      "what they held and the group does not is kept in " + aside.path() + " until you remove it",
-      aside.names());
-  vanished.insert(vanished.end(), report.removed.begin(), report.removed.end());
-  std::sort(vanished.begin(), vanished.end());
-  vanished.erase(std::unique(vanished.begin(), vanished.end()), vanished.end());
-  bound.NoteVanished(std::move(vanished));
-  return reconciled;
-}
-
-// RocksDB changes its MANIFEST in every opening, and what is noted here is listed before that.
-Status HyperloopFileSystem::NoteUnlistedFiles(BoundDirectory& bound) {
-  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
-  HL_ASSIGN_OR_RETURN(
-      const std::vector<std::string> names,
-      UnlistedFiles(*target(), bound.directory(), FilesOfStore(bound.store(), std::move(files))));
-  for (const std::string& name : names) bound.NoteUnlisted(name);
-  LogNames(bound, LogLevel::kWarn, "files that only this directory had are sent to the replicas",
-           names);
-  return Status::Ok();
-}
-
-Status HyperloopFileSystem::WarnIfOpaque(BoundDirectory& bound) {
-  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
-  HL_ASSIGN_OR_RETURN(const Current current,
-                      GroupCurrent(FilesOfStore(bound.store(), std::move(files))));
-  if (current.opaque)
-    bound.log().Write(
-        LogLevel::kWarn,
-        "the database is encrypted, or changed by another layer above the plugin: the "
-        "database must be reopened after the write of a log failed, and only RocksDB "
-        "can tell which tables it needs");
-  return Status::Ok();
-}
-
-// RocksDB truncates at most the newest log when it opens the database.
-Status HyperloopFileSystem::NoteFinishedFiles(BoundDirectory& bound) {
-  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
-  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(FilesOfStore(bound.store(), files)));
-  bound.finished_logs().Found(files);
-  bound.finished_logs().FoundCurrent(NumberOf(current.manifest), files);
-  return Status::Ok();
-}
-
-// Whether the directory has the file as the group lists it. In a directory that is bound anew a
-// file of the same size may be of another history, which only its bytes show.
-Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info, bool anew,
-                                          bool* exists) {
-  const Result<uint64_t> size = SizeOf(*target(), path);
-  *exists = size.status().code() != Code::kNotFound;
-  if (!*exists) return false;
-  HL_RETURN_IF_ERROR(size.status());
-  // A log is read even in the group's own directory: RocksDB takes a damaged one for a shorter one.
-  // An archived one is not recovered from.
-  if (*size != info.size || (!anew && !IsLiveLog(info.name))) return *size == info.size;
-  const Result<bool> sound = IsSound(path, info);
-  return sound.ok() && *sound;  // one that cannot be read is brought anew
-}
-
-Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) {
-  const WholeFile file{info.name, info.size, info.checksum};
-  if (IsTableOrBlob(info.name)) return near_.checked.IsSound(*target(), path, file);
-  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), path, info.name));
-  return found == file;
-}
-
-void HyperloopFileSystem::UseBrought(const std::string& directory) {
-  const std::string brought = BroughtFiles(directory);
-  std::error_code error;
-  if (!std::filesystem::exists(brought, error)) return;
-  if (const Status own = CheckDirectory(brought, DirectoryRule::kOwn).status(); !own.ok())
-    return log_->Write(LogLevel::kWarn, "what was brought is not used: " + own.message());
-  near_.places.push_back(brought);
-  near_.checked = CheckedFiles::In(brought);
-}
-
-void HyperloopFileSystem::RemoveBrought(const std::string& directory) {
-  const std::string brought = BroughtFiles(directory);
-  std::erase(near_.places, brought);
-  near_.checked = CheckedFiles();
-  if (!CheckDirectory(brought, DirectoryRule::kOwn).ok()) return;  // not there, or another user's
-  std::error_code error;
-  std::filesystem::remove_all(brought, error);
-  if (error)
-    log_->Write(LogLevel::kWarn,
-                "cannot remove " + brought + ", which is not needed any more: " + error.message());
-}
-
-// A file that may be changed in place is not linked, because that would change the replica's file
-// too.
-Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, const FileInfo& info,
-                                                  const std::string& directory) const {
-  Status last = NotFound("not looked for");
-  if (!StaysAsListed(info.name)) return last;
-  for (const std::string& place : near_.places) {
-    Result<std::string> found =
-        FindLinkableFile(place, group, {info.name, info.size, info.checksum}, directory);
-    if (found.ok()) return found;
-    last = found.status();
-  }
-  return last;
-}
-
-// The bytes are read again, unless a process of this machine's present run has: the disk may have
-// damaged them since they arrived.
-bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& info,
-                                   const std::string& path) {
-  if (near_.places.empty() || !StaysAsListed(info.name)) return false;
-  const Result<std::string> held = FindNear(group, info, ParentOf(path));
-  if (!held.ok()) {
-    log_->Write(LogLevel::kWarn, info.name + " is not linked: " + held.status().message());
-    return false;
-  }
-  const Result<bool> sound = IsSound(*held, info);
-  if (!sound.ok() || !*sound) {
-    log_->Write(LogLevel::kWarn,
-                *held + " is not linked: " +
-                    (sound.ok() ? "it fails its checksum" : sound.status().message()));
-    return false;
-  }
-  target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
-  const IOStatus linked = target()->LinkFile(*held, path, IOOptions(), nullptr);
-  if (!linked.ok()) log_->Write(LogLevel::kWarn, "cannot link " + *held + ": " + linked.ToString());
-  return linked.ok();
 }
 
 // A file that the program changes in place differs from what is listed until it is listed anew.
@@ -504,178 +319,6 @@ Status HyperloopFileSystem::MendLocal(const std::string& directory, const WholeF
   return allowed;
 }
 
-// Whether a file of the listed size has other bytes, as far as that can be told without reading all
-// of it: it ends with zeros, or begins otherwise than a replica's file. The replica is asked if it
-// begins with zeros or does not end as RocksDB's files do. Layers above this one may encrypt files,
-// whose ends say nothing then. If they do (`opaque`), only zeros count, as what a power failure
-// leaves: else each opening would ask for a piece of each table.
-bool HyperloopFileSystem::IsGarbage(BoundDirectory& bound, const std::string& path,
-                                    const FileInfo& info, bool opaque) const {
-  if (!IsTableOrBlob(info.name) || info.size == 0) return false;
-  const Result<ReadAt> read = OpenReader(*target(), path);
-  if (!read.ok()) return false;
-  const Result<FileEnd> end = EndOf(*read, info.size);
-  if (!end.ok() || *end == FileEnd::kZeros) return end.ok();
-  if ((*end == FileEnd::kFinished || opaque) && !BeginsWithZeros(*read)) return false;
-  bool differs = false;
-  const auto compare = [&](std::span<const char> bytes) {
-    std::vector<char> local(bytes.size());
-    const Result<uint64_t> got = (*read)(0, local);
-    differs =
-        !got.ok() || *got != bytes.size() || !std::equal(local.begin(), local.end(), bytes.begin());
-    return Aborted("only the beginning is compared");
-  };
-  bound.store().Fetch({info.name, info.size, info.checksum}, compare).IgnoreError();
-  return differs;
-}
-
-// Writes to `path` what a replica holds of the file. kNotFound: no replica holds it.
-Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& info,
-                                      const std::string& path) {
-  const auto fill = [&](rocksdb::FSWritableFile& file) {
-    return bound.store().Fetch(
-        {info.name, info.size, info.checksum}, [&](std::span<const char> bytes) {
-          return FromIOStatus(file.Append({bytes.data(), bytes.size()}, IOOptions(), nullptr),
-                              "cannot write " + path);
-        });
-  };
-  Status damaged;
-  while (true) {
-    const Status written = WriteWhole(*target(), path, true, fill);
-    if (written.ok()) return written;
-    target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
-    if (written.code() != Code::kCorruption)
-      return written.code() == Code::kNotFound && !damaged.ok() ? damaged : written;
-    damaged = written;  // another replica may have it sound
-  }
-}
-
-// Brings files of the bulk lane that the directory lacks, or has with another content, from the
-// replicas. A file that nobody has any more was being made when its primary ended. The group
-// forgets such a file, unless its MANIFEST names it, or may name it because a replica has it or may
-// have it.
-Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const TakeResult& taken,
-                                         const std::vector<FileInfo>& files, bool anew,
-                                         SetAside* aside) {
-  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
-                      NeededFiles(FilesOfStore(bound.store(), files)));
-  HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(FilesOfStore(bound.store(), files)));
-  std::vector<std::string> fetched, linked, forgotten;
-  for (const FileInfo& info : files) {
-    if (info.lane != Lane::kBulk) continue;
-    const std::string path = bound.directory() + "/" + info.name;
-    bool exists = false;
-    HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
-    const bool garbage = present && IsGarbage(bound, path, info, current.opaque);
-    if (present && !garbage) continue;
-    const std::string fresh = path + std::string(kNewSuffix);
-    if (info.name.starts_with(kArchivePrefix))
-      HL_RETURN_IF_ERROR(CreateDirectory(*target(), ParentOf(path)));
-    const bool near = LinkNear(taken.pairing.group, info, fresh);
-    const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
-    const bool nobody_has_it =
-        got.code() == Code::kNotFound || (got.code() == Code::kCorruption && !current.opaque);
-    // RocksDB says what it makes of garbage. It reads no archived log when it opens.
-    if (!got.ok() && (garbage || (IsArchivedLog(info.name) && !nobody_has_it))) {
-      log_->Write(LogLevel::kWarn,
-                  path + " does not hold what the group lists, and " + got.message());
-      continue;
-    }
-    if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
-      return got.WithContext("cannot bring " + info.name + " from a replica");
-    if (!got.ok() && current.opaque && !taken.left_out.empty() && MayBeNeeded(info.name))
-      return NotAsked(got, info.name, taken.left_out);
-    if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
-    if (got.ok()) {
-      HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
-      (near ? linked : fetched).push_back(info.name);
-    } else {
-      HL_RETURN_IF_ERROR(bound.Remove(info.name));
-      forgotten.push_back(info.name);
-    }
-  }
-  LogNames(
-      bound, current.opaque ? LogLevel::kWarn : LogLevel::kInfo,
-      current.opaque
-          ? "files that nobody has were removed from the group; whether RocksDB needs them, its "
-            "opening tells, because CURRENT is encrypted or changed by another layer"
-          : "unfinished files that nobody has were removed from the group",
-      forgotten);
-  LogNames(bound, LogLevel::kInfo,
-           "files that the directory lacked were linked from the replica on this machine, or from "
-           "what was brought before",
-           linked);
-  LogNames(bound, LogLevel::kWarn, "files that the directory lacked were brought from replicas",
-           fetched);
-  if (linked.empty() && fetched.empty()) return Status::Ok();
-  const auto is_archived = [](const std::string& name) { return name.starts_with(kArchivePrefix); };
-  if (std::ranges::any_of(linked, is_archived) || std::ranges::any_of(fetched, is_archived))
-    HL_RETURN_IF_ERROR(SyncDirectory(*target(), bound.directory() + "/archive"));
-  return SyncDirectory(*target(), bound.directory());
-}
-
-// Removes the log-lane files of a group that holds no database. A group without CURRENT holds none.
-// With `manifest_matters` that is also true of a group whose CURRENT names a MANIFEST that it does
-// not have, if it has neither a log with bytes nor a table or blob file. A creation or a DestroyDB
-// that was cut short leaves such files. DestroyDB lists the directory before it locks it, so it
-// does not see files that only the group has. A new database would fail because of such files.
-Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,
-                                            std::vector<std::string>* removed) {
-  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
-  if (HoldsCurrent(files)) {
-    if (!manifest_matters) return Status::Ok();
-    const FilesOfStore group(bound.store(), files);
-    HL_ASSIGN_OR_RETURN(const Current current, GroupCurrent(group));
-    // An opaque CURRENT may name any MANIFEST.
-    const std::string manifest = current.opaque ? NewestManifest(group) : current.manifest;
-    // If CURRENT were removed while data is left, RocksDB would make a new database in its place.
-    if (Lists(files, manifest) || std::any_of(files.begin(), files.end(), HoldsData))
-      return Status::Ok();
-  }
-  for (const FileInfo& info : files) {
-    if (info.lane != Lane::kLog && Classify(info.name) != FileClass::kLogLane) continue;
-    HL_RETURN_IF_ERROR(bound.Remove(info.name));
-    // When a directory is opened, its local files stay: Reconcile decides about them.
-    if (manifest_matters) {
-      target()
-          ->DeleteFile(bound.directory() + "/" + info.name, IOOptions(), nullptr)
-          .PermitUncheckedError();
-    }
-    removed->push_back(info.name);
-  }
-  LogNames(bound, LogLevel::kInfo, "the group holds no database; leftovers removed from it",
-           *removed);
-  return Status::Ok();
-}
-
-void HyperloopFileSystem::Announce(BoundDirectory& bound, const TakeResult& taken) {
-  const StoreOptions& options = options_;
-  std::string listed;
-  for (const std::string& replica : options.replicas)
-    listed += (listed.empty() ? "" : ", ") + replica;
-  uint64_t bytes = 0;
-  for (const FileInfo& info : taken.files) bytes += info.lane == Lane::kLog ? info.size : 0;
-  const bool append = options.ack == AckMode::kAppend;
-  Log& log = bound.log();
-  log.Write(LogLevel::kInfo,
-            "took group " + taken.pairing.group + " at epoch " + std::to_string(taken.epoch) +
-                " for " + bound.directory() + ", database " + taken.pairing.database +
-                ": listed replicas " + listed + "; " + std::to_string(taken.files.size()) +
-                " files, " + std::to_string(bytes) + " B in the log lane; media=" + options.media +
-                " ack=" + std::string(append ? "append" : "sync") +
-                " window=" + std::to_string(options.window));
-  if (!append) {
-    log.Write(LogLevel::kWarn,
-              "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "
-              "return before");
-  }
-  if (bound.store().media() == rnic::Media::kRam) {
-    log.Write(LogLevel::kWarn,
-              "media=ram, detected on at least one member: an acknowledged write survives a power "
-              "failure only on members that it does not reach, or whose media is file or pmem");
-  }
-}
-
 IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& options,
                                          IODebugContext* dbg) {
   bool ours = false;
@@ -704,7 +347,7 @@ void HyperloopFileSystem::Unbind() {
   spoken_of::Nothing();
   if (bound->InForkedChild()) return;
   std::vector<std::string> removed;
-  Status status = RemoveLeftovers(*bound, true, &removed);
+  Status status = RemoveLeftovers(*target(), *bound, true, &removed);
   // The directory of an empty group belongs to no group any more. Without its pairing file the
   // directory can be removed by DestroyDB.
   bool empty = false;

@@ -329,8 +329,8 @@ class NearReplicaTest : public JudgeTest {
   }
   Status OpenBeside(const std::string& place) {
     env_.reset();
-    fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<FullDisk>());
-    fs_->Promote({.places = {place}, .checked = {}});
+    fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<FullDisk>(),
+                         {.must_hold_database = true, .near = NearFiles({place})});
     env_ = rocksdb::NewCompositeEnv(fs_);
     return Open(MakeOptions());
   }

@@ -282,9 +282,10 @@ TEST_F(LeftRegionTest, ALogThatWasSoundBeforeIsReadAgain) {
   ASSERT_OK(file);
   group_->Hold(*file, bytes);
   FlipByte(log_);
-  HyperloopFileSystem::NearFiles near;
-  near.checked.Note(Path(log_), *file);
-  fs_->Promote(std::move(near));
+  CheckedFiles checked;
+  checked.Note(Path(log_), *file);
+  fs_ = MakeFileSystem(MakeStoreOptions(), nullptr,
+                       {.must_hold_database = true, .near = NearFiles({}, std::move(checked))});
   rocksdb::FileLock* lock = nullptr;
   ASSERT_OK(fs_->LockFile(directory_ + "/LOCK", rocksdb::IOOptions(), &lock, nullptr));
   EXPECT_EQ(ReadLocal(Path(log_)), bytes);

@@ -58,11 +58,12 @@ StoreOptions DatabaseTest::MakeStoreOptions() const {
 }
 
 std::shared_ptr<HyperloopFileSystem> DatabaseTest::MakeFileSystem(
-    const StoreOptions& options, std::shared_ptr<rocksdb::FileSystem> base) {
+    const StoreOptions& options, std::shared_ptr<rocksdb::FileSystem> base, Taking taking) {
   const StoreOpener open_store = [group = group_](const StoreOptions& with, std::shared_ptr<Log>)
       -> Result<std::unique_ptr<Store>> { return MakeFakeStore(group, with); };
   if (base == nullptr) base = rocksdb::FileSystem::Default();
-  return std::make_shared<HyperloopFileSystem>(std::move(base), options, open_store);
+  return std::make_shared<HyperloopFileSystem>(std::move(base), options, open_store,
+                                               std::move(taking));
 }
 
 rocksdb::Options DatabaseTest::MakeOptions() {

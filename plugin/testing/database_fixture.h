@@ -29,7 +29,8 @@ class DatabaseTest : public ::testing::Test {
   // A FileSystem on `group_`, as another process would have one.
   // `base`: where local files are; null: RocksDB's own FileSystem.
   std::shared_ptr<HyperloopFileSystem> MakeFileSystem(
-      const StoreOptions& options, std::shared_ptr<rocksdb::FileSystem> base = nullptr);
+      const StoreOptions& options, std::shared_ptr<rocksdb::FileSystem> base = nullptr,
+      Taking taking = {});
   rocksdb::Options MakeOptions();
   // Opens directory_ through env_; database in db_.
   rocksdb::Status Open(const rocksdb::Options& options);
