@@ -38,10 +38,6 @@ std::string BoundDirectory::RelativeName(const std::string& path) const {
   return "";
 }
 
-bool BoundDirectory::IsDirectory(const std::string& path) const {
-  return RealPath(path) == real_directory_;
-}
-
 template <class Call>
 auto BoundDirectory::Run(Call&& call, Tails tails) -> decltype(call()) {
   HL_RETURN_IF_ERROR(CheckNotForked());

@@ -51,8 +51,6 @@ class BoundDirectory {
 
   // Returns the path relative to the directory, or an empty text if it is not in the directory.
   std::string RelativeName(const std::string& path) const;
-  // Whether `path` is the directory itself, in any spelling.
-  bool IsDirectory(const std::string& path) const;
 
   // These are the Store's calls under the rules above. Their errors are the Store's, kFenced in a
   // forked child, and that of a tail which cannot be truncated now.

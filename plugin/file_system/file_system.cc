@@ -1,10 +1,8 @@
 #include "file_system.h"
 
-#include <rocksdb/listener.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "bound/import.h"
 #include "files.h"
@@ -17,9 +15,6 @@
 namespace hyperloop::plugin {
 
 namespace {
-
-// The stacked BlobDB is recognised by the listener that it adds to the options of its database.
-constexpr std::string_view kStackedBlobDb = "BlobDBListener";
 
 // The bytes of the longest MANIFEST in the group; 0 also if the group is out of reach.
 uint64_t LongestManifest(Store& store) {
@@ -142,13 +137,7 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   HL_RETURN_IF_ERROR(CheckForeign(path, place));
   if (IsLog(BaseOf(path))) HL_RETURN_IF_ERROR(CheckFirstLog(path, place));
   const bool wal = place.file_class == FileClass::kLogLane && place.name.ends_with(".log");
-  if (!wal) return Status::Ok();
-  MutexLock lock(mutex_);
-  if (!refusal_.empty()) return NotSupported(refusal_);
-  for (const auto& [name, registered] : registered_paths_) {
-    if (!registered.refusal.empty()) return NotSupported(registered.refusal);
-  }
-  return Status::Ok();
+  return wal ? other_directories_.CheckNewLog() : Status::Ok();
 }
 
 // Options may be hidden from this FileSystem, or name directories as a layer above it spells them.
@@ -168,15 +157,7 @@ Status HyperloopFileSystem::CheckForeign(const std::string& path, const Place& p
   if (place.bound == nullptr || place.file_class != FileClass::kOutside) return Status::Ok();
   const std::string name = BaseOf(path);
   if (!IsLog(name) && Classify(name) != FileClass::kListed) return Status::Ok();
-  const std::string parent = RealPath(ParentOf(path));
-  MutexLock lock(mutex_);
-  const auto found = foreign_directories_.find(parent);
-  if (found != foreign_directories_.end()) return NotSupported(found->second);
-  for (const auto& [spelled, registered] : registered_paths_) {
-    if (registered.real == parent && !registered.refusal.empty())
-      return NotSupported(registered.refusal);
-  }
-  return Status::Ok();
+  return other_directories_.CheckFilesIn(RealPath(ParentOf(path)));
 }
 
 IOStatus HyperloopFileSystem::CheckElsewhere(const std::string& path) const {
@@ -466,32 +447,7 @@ FileOptions HyperloopFileSystem::OptimizeForLogWrite(const FileOptions& file_opt
 
 void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
                                          const rocksdb::DBOptions& options) const {
-  std::string refusal;
-  std::map<std::string, std::string> foreign;
-  auto refuse = [&](const std::string& option, const std::string& path) {
-    std::string text = option + "=" + path + " is not the database directory " + bound.directory() +
-                       ", and what is there would not be replicated; leave " + option + " unset";
-    foreign[RealPath(path)] = text;
-    if (refusal.empty()) refusal = text;
-  };
-  if (!options.wal_dir.empty() && !bound.IsDirectory(options.wal_dir))
-    refuse("wal_dir", options.wal_dir);
-  for (const rocksdb::DbPath& path : options.db_paths) {
-    if (!bound.IsDirectory(path.path)) refuse("db_paths", path.path);
-  }
-  for (const auto& listener : options.listeners) {
-    if (std::string_view(listener->Name()).starts_with(kStackedBlobDb) && refusal.empty()) {
-      refusal =
-          "the stacked BlobDB (blob_db::BlobDB, db_bench --use_blob_db) writes values to files of "
-          "its own, BlobDBOptions::blob_dir, which would not be replicated; use integrated blob "
-          "files: enable_blob_files";
-    }
-  }
-  {
-    MutexLock lock(mutex_);
-    for (auto& [path, text] : foreign) foreign_directories_[path] = text;
-    if (refusal_.empty()) refusal_ = refusal;
-  }
+  other_directories_.Learn(bound.directory(), options);
   if (options.manual_wal_flush) {
     bound.verdicts().NoteManualFlush();
     bound.WarnOnce(Warning::kManualFlush,
@@ -576,34 +532,13 @@ rocksdb::Status HyperloopFileSystem::UnregisterDbPaths(const std::vector<std::st
   return target()->UnregisterDbPaths(paths);
 }
 
-// Paths are counted whoever registers them, because nobody says who takes them back.
 void HyperloopFileSystem::NotePathsRegistered(const std::vector<std::string>& paths) {
   const std::shared_ptr<BoundDirectory> bound = Bound();
-  const bool of_bound = spoken_of::Is(bound.get());
-  for (const std::string& path : paths) {
-    std::string refusal;
-    if (of_bound && !bound->IsDirectory(path)) {
-      refusal = "db_paths or cf_paths names " + path + ", which is not the database directory " +
-                bound->directory() +
-                ", and what is there would not be replicated; leave them unset";
-    }
-    const std::string real = RealPath(path);
-    MutexLock lock(mutex_);
-    Registered& registered = registered_paths_[path];
-    ++registered.count;
-    if (refusal.empty()) continue;
-    registered.real = real;
-    registered.refusal = refusal;
-  }
+  other_directories_.Register(paths, spoken_of::Is(bound.get()) ? bound->directory() : "");
 }
 
 void HyperloopFileSystem::NotePathsUnregistered(const std::vector<std::string>& paths) {
-  MutexLock lock(mutex_);
-  for (const std::string& path : paths) {
-    const auto found = registered_paths_.find(path);
-    if (found != registered_paths_.end() && --found->second.count == 0)
-      registered_paths_.erase(found);
-  }
+  other_directories_.Unregister(paths);
 }
 
 bool HyperloopFileSystem::IsBeingOpened() const { return spoken_of::IsOpening(Bound().get()); }

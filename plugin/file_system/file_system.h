@@ -39,6 +39,7 @@
 #include "local/paths.h"
 #include "opening/near_files.h"
 #include "opening/pairing_file.h"
+#include "quirks/other_directories.h"
 
 namespace hyperloop::plugin {
 
@@ -255,6 +256,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
   Taking taking_;
+  mutable OtherDirectories other_directories_;
 
   // It is held while a mended file is put in place, and locked after mutex_.
   mutable Mutex overwritten_mutex_;
@@ -266,19 +268,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::FileLock* lock_ HL_GUARDED_BY(mutex_) = nullptr;  // the lock of the bound directory
   bool binding_now_ HL_GUARDED_BY(mutex_) = false;           // a LockFile is under way
   std::string prepared_ HL_GUARDED_BY(mutex_);  // the URI whose replicas answered PrepareOptions
-  // Why no WAL may be created under the DBOptions of the bound database; empty: one may.
-  mutable std::string refusal_ HL_GUARDED_BY(mutex_);
   // By this FileSystem for bound_, and still in the group.
   std::set<std::string> logs_made_ HL_GUARDED_BY(mutex_);
-  // Directories that options name and that are not replicated, by real path, with the refusal.
-  mutable std::map<std::string, std::string> foreign_directories_ HL_GUARDED_BY(mutex_);
-  struct Registered {
-    int count = 0;
-    std::string real;     // the real path, if there is a refusal
-    std::string refusal;  // empty: it is not known to be the bound database's, or is its directory
-  };
-  // By RegisterDbPaths, of any database.
-  std::map<std::string, Registered> registered_paths_ HL_GUARDED_BY(mutex_);
   struct KeptNames {
     std::shared_ptr<const Result<Names>> names;
     std::chrono::steady_clock::time_point until;

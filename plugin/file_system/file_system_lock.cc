@@ -340,10 +340,8 @@ void HyperloopFileSystem::Unbind() {
     bound_ = nullptr;
     logs_made_.clear();
     lock_ = nullptr;
-    refusal_.clear();
-    foreign_directories_.clear();
-    for (auto& [path, registered] : registered_paths_) registered.refusal.clear();
   }
+  other_directories_.Forget();
   spoken_of::Nothing();
   if (bound->InForkedChild()) return;
   std::vector<std::string> removed;
