@@ -33,7 +33,7 @@ Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& opt
   StoreOptions scratch = options;
   scratch.restore = false;  // a group with files is refused before anything changes
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                      Session::Create(std::move(scratch), open_device, std::move(log)));
+                      Session::Make(std::move(scratch), open_device, std::move(log)));
   TakeRequest request;
   request.directory = who;
   TakeResult taken;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/group_error.h"
+#include "device/device_choice.h"
 #include "hyperloop/core/text.h"
 #include "primary/asking.h"
 #include "primary/choose_datapath.h"
@@ -38,17 +39,53 @@ Status AsLost(const Status& status) {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::Create(StoreOptions options, DeviceOpener open_device,
-                                                 std::shared_ptr<Log> log) {
+Result<std::unique_ptr<Store>> OpenSession(const StoreOptions& options, DeviceOpener open_device,
+                                           std::shared_ptr<Log> log) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                      Session::Make(options, std::move(open_device), std::move(log)));
+  HL_RETURN_IF_ERROR(session->Look());
+  return std::unique_ptr<Store>(std::move(session));
+}
+
+Result<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, std::shared_ptr<Log> log) {
+  return OpenSession(
+      options, [choice = DeviceChoice::Of(options)] { return OpenDevice(choice); }, std::move(log));
+}
+
+Result<std::unique_ptr<Session>> Session::Make(StoreOptions options, DeviceOpener open_device,
+                                               std::shared_ptr<Log> log) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
   HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, log));
-  std::unique_ptr<Session> session(
-      new Session(std::move(options), std::move(open_device), std::move(log)));
+  std::unique_ptr<Session> session(new Session(std::move(options), std::move(open_device),
+                                               std::move(log), std::move(fork_detector)));
   HL_ASSIGN_OR_RETURN(session->replicas_, ReplicasOf(session->options_, trust));
   return session;
 }
 
 Session::~Session() { Close().IgnoreError(); }
+
+void Session::operator delete(Session* session, std::destroying_delete_t) {
+  if (session->InForkedChild()) return;
+  session->~Session();
+  ::operator delete(session);
+}
+
+Status Session::CheckProcess() const {
+  if (!InForkedChild()) return {};
+  return Fenced("this is a forked child; the group belongs to its parent");
+}
+
+Store::Statistics Session::statistics() {
+  if (InForkedChild()) return {};
+  Statistics out;
+  {
+    const SharedLock lock(state_mutex_);
+    if (lane_ != nullptr) out = lane_->statistics();
+  }
+  out.epoch = epoch();
+  return out;
+}
 
 std::vector<ReplicaHandle*> Session::HandlesOf(
     const std::vector<Configuration::Replica>& replicas) const {
@@ -260,6 +297,7 @@ Status Session::NoteFailure(const Status& status) {
 }
 
 Status Session::Await(AppendTicket ticket) {
+  HL_RETURN_IF_ERROR(CheckProcess());
   const SharedLock lock(state_mutex_);
   if (lane_ == nullptr) return NotServing();
   const Status status = lane_->Await(ticket);
@@ -321,6 +359,7 @@ void Session::Disarm() {
 // --- closing
 
 Status Session::Close() {
+  HL_RETURN_IF_ERROR(CheckProcess());
   ending_ = true;
   closing_ = true;  // whoever waits for the group gives up
   {

@@ -1,4 +1,4 @@
-// Session: the work behind a Store over a group of replicas. It takes the group as the machine of
+// Session: the Store over a group of replicas. It takes the group as the machine of
 // membership/taking.h decides (session_driver.cc), serves and closes it (session.cc), ships whole
 // files (session_files.cc), lets finished files leave the region (session_leaving.cc), brings back
 // a group that stopped answering (session_recover.cc), and finds a way around a cut between
@@ -14,12 +14,15 @@
 // Close) hold it exclusively. The lane's own mutex is locked after it. The group is brought back
 // under the lane's mutex: replicas, device, region key and group change then, and no other thread
 // looks at them.
+//
+// Forked children. Each call asks first whether it is in one, before it touches a lock.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +33,7 @@
 #include "files/bulk_connection.h"
 #include "files/bulk_lane.h"
 #include "files/held_files.h"
+#include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
@@ -57,48 +61,60 @@
 
 namespace hyperloop {
 
-class Session {
+class Session final : public Store {
  public:
   // Checks the options and reads the keys. Connects to nobody.
-  static Result<std::unique_ptr<Session>> Create(StoreOptions options, DeviceOpener open_device,
-                                                 std::shared_ptr<Log> log);
-  ~Session();
+  static Result<std::unique_ptr<Session>> Make(StoreOptions options, DeviceOpener open_device,
+                                               std::shared_ptr<Log> log);
+  ~Session() override;
+  // This is what `delete` calls, in place of the destructor. A forked child must neither release
+  // the group nor join its parent's threads, so it leaves alone what it inherited.
+  void operator delete(Session* session, std::destroying_delete_t);
 
   // Whether all replicas answer a Hello or, with on_replica_failure=continue, at least one.
   Status Look();
-  Status Take(const TakeRequest& request, TakeResult* result);
-  bool taken() const { return taken_.load(std::memory_order_acquire); }
-  Status Close();
+  Status Take(const TakeRequest& request, TakeResult* result) override;
+  bool taken() const override { return !InForkedChild() && taken_.load(std::memory_order_acquire); }
+  Status Close() override;
 
-  // Calls `use` with the lane, which stays until `use` returns. If a call has lost the group, this
-  // first tries to bring it back or, soon after the last attempt, fails at once.
-  template <class Use>
-  auto WithLane(Use use) -> decltype(use(std::declval<LogLane&>())) {
-    const SharedLock lock(state_mutex_);
-    if (lane_ == nullptr) return NotServing();
-    if (lost_.load(std::memory_order_acquire)) [[unlikely]]
-      HL_RETURN_IF_ERROR(Regain());
-    auto outcome = use(*lane_);
-    if (StatusOf(outcome).ok()) return outcome;
-    return NoteFailure(StatusOf(outcome));
+  Result<FileId> Create(std::string_view name) override {
+    return WithLane([&](LogLane& lane) { return lane.Create(name); });
   }
-  // As Store::Await. Does not first bring the group back, because a record that is durable stays
-  // so, whatever became of the group since.
-  Status Await(AppendTicket ticket);
-  // As Store's (session_files.cc).
-  Status ListFile(const WholeFile& file);
-  Status Remove(std::string_view name);
-  Status Rename(std::string_view from, std::string_view to);
-  // As Store::Finish (session_leaving.cc).
-  void NoteFinished(FileId file);
-  Status AwaitFiles(Holders holders);
-  Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink);
-  // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
-  template <class Use, class Value>
-  Value PeekLane(Use use, Value otherwise) {
-    const SharedLock lock(state_mutex_);
-    return lane_ == nullptr ? otherwise : use(*lane_);
+  Result<FileId> Lookup(std::string_view name) override {
+    return WithLane([&](LogLane& lane) { return lane.Lookup(name); });
   }
+  Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end) override {
+    return WithLane([&](LogLane& lane) { return lane.Append(file, data, end); });
+  }
+  // Does not first bring the group back, because a record that is durable stays so, whatever became
+  // of the group since.
+  Status Await(AppendTicket ticket) override;
+  Status Sync() override {
+    return WithLane([](LogLane& lane) { return lane.Sync(); });
+  }
+  Status Truncate(FileId file, uint64_t size) override {
+    return WithLane([&](LogLane& lane) { return lane.Truncate(file, size); });
+  }
+  Result<std::vector<FileInfo>> Files() override {
+    return WithLane([](LogLane& lane) { return lane.Files(); });
+  }
+  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
+    return WithLane([&](LogLane& lane) { return lane.Read(file, offset, out); });
+  }
+  // session_files.cc
+  Status Rename(std::string_view from, std::string_view to) override;
+  Status Remove(std::string_view name) override;
+  Status ListFile(const WholeFile& file) override;
+  Status AwaitFiles(Holders holders) override;
+  Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink) override;
+  // session_leaving.cc
+  void Finish(FileId file) override;
+
+  const StoreOptions& options() const override { return options_; }
+  // The weakest memory of all that were members since the last Take, or were about to be.
+  rnic::Media media() const override { return media_.load(std::memory_order_relaxed); }
+  Statistics statistics() override;
+
   // The group primitives of a taken group that holds no files.
   struct Primitives {
     Group* group = nullptr;
@@ -110,14 +126,32 @@ class Session {
   // Gives the primitives to the caller. The lane must not be used from then on. kInvalidArgument:
   // the group holds files.
   Result<Primitives> Lend();
-  uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  // The weakest memory of all that were members since the last Take, or were about to be.
-  rnic::Media media() const { return media_.load(std::memory_order_relaxed); }
-  const StoreOptions& options() const { return options_; }
 
  private:
-  Session(StoreOptions options, DeviceOpener open_device, std::shared_ptr<Log> log)
-      : options_(std::move(options)), open_device_(std::move(open_device)), log_(std::move(log)) {}
+  Session(StoreOptions options, DeviceOpener open_device, std::shared_ptr<Log> log,
+          std::unique_ptr<ForkDetector> fork_detector)
+      : options_(std::move(options)),
+        open_device_(std::move(open_device)),
+        log_(std::move(log)),
+        fork_detector_(std::move(fork_detector)) {}
+
+  bool InForkedChild() const { return !fork_detector_->IsOwner(); }
+  // kFenced in a forked child.
+  Status CheckProcess() const;
+  // Calls `use` with the lane, which stays until `use` returns. If a call has lost the group, this
+  // first tries to bring it back or, soon after the last attempt, fails at once.
+  template <class Use>
+  auto WithLane(Use use) -> decltype(use(std::declval<LogLane&>())) {
+    HL_RETURN_IF_ERROR(CheckProcess());
+    const SharedLock lock(state_mutex_);
+    if (lane_ == nullptr) return NotServing();
+    if (lost_.load(std::memory_order_acquire)) [[unlikely]]
+      HL_RETURN_IF_ERROR(Regain());
+    auto outcome = use(*lane_);
+    if (StatusOf(outcome).ok()) return outcome;
+    return NoteFailure(StatusOf(outcome));
+  }
+  uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
 
   // How the group is armed; see choose_datapath.h.
   struct Armed {
@@ -372,6 +406,7 @@ class Session {
   const FailureTimes failure_times_ = FailureTimesOf(options_);
   const DeviceOpener open_device_;
   const std::shared_ptr<Log> log_;
+  const std::unique_ptr<ForkDetector> fork_detector_;
 
   // Guards everything down to closed_, except what changes under the lane's mutex (see above).
   SharedMutex state_mutex_;
@@ -505,5 +540,9 @@ class Session {
   Status loss_ HL_GUARDED_BY(lost_mutex_);  // what calls return between two attempts
   std::chrono::steady_clock::time_point next_attempt_ HL_GUARDED_BY(lost_mutex_){};
 };
+
+// As Store::Open, but with another way to open the device, for tests with an embedded RNIC.
+Result<std::unique_ptr<Store>> OpenSession(const StoreOptions& options, DeviceOpener open_device,
+                                           std::shared_ptr<Log> log);
 
 }  // namespace hyperloop

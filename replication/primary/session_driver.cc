@@ -455,6 +455,7 @@ bool Session::NoteFailedInTaking(const Status& status) {
 }
 
 Status Session::Take(const TakeRequest& request, TakeResult* result) {
+  HL_RETURN_IF_ERROR(CheckProcess());
   const MutexLock lock(state_mutex_);
   if (closed_) return InvalidArgument("the store is closed");
   if (lane_ != nullptr) {

@@ -63,12 +63,14 @@ std::vector<BulkConnect> Session::BulkConnections() const {
 }
 
 Status Session::Fetch(const WholeFile& file, const HeldFiles::Sink& sink) {
+  HL_RETURN_IF_ERROR(CheckProcess());
   const MutexLock lock(held_mutex_);
   if (held_ == nullptr) return InvalidArgument("the group is not taken");
   return held_->Fetch(file, sink);
 }
 
 Status Session::ListFile(const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckProcess());
   HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
   HL_RETURN_IF_ERROR(WithLane([&](LogLane& lane) { return lane.ListFile(file); }));
   UpdateBulkLane().IgnoreError();
@@ -104,6 +106,7 @@ Status Session::UpdateBulkLane() {
 }
 
 Status Session::AwaitFiles(Holders holders) {
+  HL_RETURN_IF_ERROR(CheckProcess());
   HL_RETURN_IF_ERROR(UpdateBulkLane());
   const SharedLock lock(state_mutex_);
   if (bulk_ == nullptr) return {};

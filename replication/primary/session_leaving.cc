@@ -15,7 +15,8 @@ constexpr size_t kManyFinished = 256;
 
 }  // namespace
 
-void Session::NoteFinished(FileId file) {
+void Session::Finish(FileId file) {
+  if (InForkedChild()) return;
   const MutexLock lock(leaver_mutex_);
   if (leaver_ == nullptr) return;
   {

@@ -19,7 +19,7 @@
 #include "hyperloop/replication/store.h"
 #include "log/file_table.h"
 #include "log/log_scan.h"
-#include "primary/session_store.h"
+#include "primary/session.h"
 #include "region/region_layout.h"
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
@@ -242,7 +242,7 @@ class SessionFixture : public testing::Test {
     return options;
   }
   Result<std::unique_ptr<Store>> TryOpen(const StoreOptions& options) {
-    return OpenSessionStore(
+    return OpenSession(
         options,
         [this]() -> Result<std::unique_ptr<rnic::Device>> {
           ++devices_asked_;

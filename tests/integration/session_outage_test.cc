@@ -90,7 +90,7 @@ TEST_F(SessionOutageTest, APrimaryWithoutItsRnicNoLongerLooksAlive) {
   RestartRnic();
   StoreOptions other = Options("second");
   other.takeover = false;
-  const auto second = OpenSessionStore(other, EmbeddedReplica::OpenerOf(rnic_, "second"), log_);
+  const auto second = OpenSession(other, EmbeddedReplica::OpenerOf(rnic_, "second"), log_);
   ASSERT_OK(second);
   TakeResult result;
   EXPECT_TRUE(Eventually([&] { return (*second)->Take(Request(), &result).ok(); }));

@@ -10,7 +10,7 @@
 #include "hyperloop/replication/store.h"
 #include "log/file_table.h"
 #include "log/redo.h"
-#include "primary/session_store.h"
+#include "primary/session.h"
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
 #include "support/status_matchers.h"
@@ -84,7 +84,7 @@ class SessionPowerTest : public testing::Test {
       if (incarnation != incarnation_) return Unavailable("this primary is dead");
       return rnic_.OpenDevice("primary");
     };
-    auto store = OpenSessionStore(options, open_device, nullptr);
+    auto store = OpenSession(options, open_device, nullptr);
     EXPECT_OK(store);
     if (!store.ok()) return nullptr;
     TakeResult result;

@@ -187,7 +187,7 @@ TEST_F(SessionShrunkenTest, NoWayToAMemberIsSilentForLongUnnoticed) {
   options.on_replica_failure = OnReplicaFailure::kContinue;
   options.ack_timeout = std::chrono::seconds(10);  // the default
   std::vector<std::chrono::milliseconds> silences;
-  auto store = OpenSessionStore(
+  auto store = OpenSession(
       options,
       [&]() -> Result<std::unique_ptr<rnic::Device>> {
         HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, rnic_.OpenDevice("primary"));

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "hyperloop/core/unique_fd.h"
-#include "primary/session_store.h"
+#include "primary/session.h"
 #include "region/pool.h"
 #include "region/region_layout.h"
 #include "simulation/disk.h"
@@ -376,7 +376,7 @@ StoreOptions World::OptionsOf(const std::string& host, const Opening& opening) c
 }
 
 Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Opening& opening) {
-  return OpenSessionStore(OptionsOf(host, opening), OpenerOf(host, Scheduler::Process()), log_);
+  return OpenSession(OptionsOf(host, opening), OpenerOf(host, Scheduler::Process()), log_);
 }
 
 DeviceOpener World::OpenerOf(const std::string& host, uint64_t process) {
