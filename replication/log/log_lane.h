@@ -1,6 +1,10 @@
 // LogLane: the replicated files of one database directory, over a Journal. It keeps what store.h
 // promises about files. Taking the group and reconnecting are left to the Session.
 //
+// Thread safety: all methods may be called from any thread. One mutex guards the journal, the group
+// below it, the table and the map in memory. It is held while a call waits for acknowledgements,
+// and not while it waits for space.
+//
 // Space. A log-lane file occupies extents. MANIFEST-*, CURRENT and *.dbtmp, the "reserved class",
 // may take extents that all other files must leave free. So a full data area never keeps RocksDB
 // from the MANIFEST append that lets it delete WALs. Parts of this reserve have a purpose:
@@ -24,10 +28,6 @@
 //
 // The map in memory has the length and checksum of each extent as of the newest record. An append
 // only adds its own bytes to that checksum.
-//
-// Thread safety: all methods may be called from any thread. One mutex guards the journal, the group
-// below it, the table and the map in memory. It is held while a call waits for acknowledgements,
-// and not while it waits for space.
 #pragma once
 
 #include <chrono>
