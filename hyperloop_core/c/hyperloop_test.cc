@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "hyperloop/core/log.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 
 namespace hyperloop {
 namespace {
@@ -51,8 +51,8 @@ class CInterface : public testing::Test {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     socket_ = folder_ + "/rnicd.sock";
     loop_ = std::move(softrnic::EngineLoop::Create(&engine_, {.spin_us = 0})).value();
-    server_ = std::move(softrnic::ControlServer::Listen(socket_, &engine_, loop_.get(),
-                                                        StderrLog("rnicd", LogLevel::kError)))
+    server_ = std::move(softrnic::ClientServer::Listen(socket_, &engine_, loop_.get(),
+                                                       StderrLog("rnicd", LogLevel::kError)))
                   .value();
     engine_thread_ = std::thread([this] { loop_->Run(); });
     control_thread_ = std::thread([this] { server_->Run(); });
@@ -99,7 +99,7 @@ class CInterface : public testing::Test {
   std::string folder_, socket_;
   softrnic::Engine engine_{softrnic::EngineOptions{}};
   std::unique_ptr<softrnic::EngineLoop> loop_;
-  std::unique_ptr<softrnic::ControlServer> server_;
+  std::unique_ptr<softrnic::ClientServer> server_;
   std::thread engine_thread_, control_thread_;
 };
 

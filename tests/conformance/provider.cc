@@ -13,7 +13,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/core/verbs.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 #include "softrnic/embedded/embedded.h"
 #include "support/child_process.h"
 #include "support/status_matchers.h"
@@ -69,8 +69,8 @@ class InProcessDaemonProvider final : public Provider {
     auto loop = softrnic::EngineLoop::Create(&engine_, {.spin_us = 0});
     EXPECT_OK(loop);
     loop_ = std::move(*loop);
-    auto server = softrnic::ControlServer::Listen(folder_.socket(), &engine_, loop_.get(),
-                                                  StderrLog("rnicd", LogLevel::kWarn));
+    auto server = softrnic::ClientServer::Listen(folder_.socket(), &engine_, loop_.get(),
+                                                 StderrLog("rnicd", LogLevel::kWarn));
     EXPECT_OK(server);
     server_ = std::move(*server);
     engine_thread_ = std::thread([this] { loop_->Run(); });
@@ -91,7 +91,7 @@ class InProcessDaemonProvider final : public Provider {
   ScratchDirectory folder_;
   softrnic::Engine engine_{softrnic::EngineOptions{}};
   std::unique_ptr<softrnic::EngineLoop> loop_;
-  std::unique_ptr<softrnic::ControlServer> server_;
+  std::unique_ptr<softrnic::ClientServer> server_;
   std::thread engine_thread_;
   std::thread control_thread_;
 };

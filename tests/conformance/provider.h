@@ -35,7 +35,7 @@ struct ProviderKind {
 inline void PrintTo(const ProviderKind& kind, std::ostream* out) { *out << kind.name; }
 
 // The providers: softrnic embedded and stepped by hand; embedded on a thread; served by
-// ControlServer and EngineLoop in this process; served by hyperloop-rnicd; and verbs, if the
+// ClientServer and EngineLoop in this process; served by hyperloop-rnicd; and verbs, if the
 // environment names an RDMA device (HYPERLOOP_VERBS_DEVICE) with an address
 // (HYPERLOOP_VERBS_ADDRESS).
 const std::vector<ProviderKind>& Providers();

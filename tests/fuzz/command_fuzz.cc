@@ -1,4 +1,4 @@
-// The RNIC daemon's clients: a real ControlServer with a real engine behind a real Unix socket, in
+// The RNIC daemon's clients: a real ClientServer with a real engine behind a real Unix socket, in
 // this process. One client sends messages of any size, commands with any fields (with right object
 // numbers where the input asks for them) and any descriptors. It also writes into its doorbell page
 // and its registered memory, and truncates the file behind that memory. Rules: each message is
@@ -20,7 +20,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/softrnic.h"
 #include "rnic/wqe.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
 
@@ -124,7 +124,7 @@ class Daemon {
     sigaction(SIGBUS, &action, nullptr);
     loop_ = Must(EngineLoop::Create(&engine_, {.spin_us = 0}));
     server_ =
-        Must(ControlServer::Listen(socket_, &engine_, loop_.get(), std::make_shared<Silence>()));
+        Must(ClientServer::Listen(socket_, &engine_, loop_.get(), std::make_shared<Silence>()));
     std::thread([this] { loop_->Run(); }).detach();
     std::thread([this] { server_->Run(); }).detach();
     const auto quiet = [this](const char* host) {
@@ -157,7 +157,7 @@ class Daemon {
   std::optional<Connector> connector_;
   Engine engine_{Limited()};
   std::unique_ptr<EngineLoop> loop_;
-  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<ClientServer> server_;
   RnicEnd from_, to_;
   uint64_t round_ = 0;
 };

@@ -27,7 +27,7 @@
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/identity/openssl_ciphers.h"
 #include "hyperloop/metrics/server.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 #include "softrnic/daemon/daemon_metrics.h"
 #include "softrnic/daemon/flush_threads.h"
 #include "softrnic/daemon/link_server.h"
@@ -56,7 +56,7 @@ struct Options {
 
 // For the signal handlers; set before they are installed.
 Engine* g_engine = nullptr;
-ControlServer* g_server = nullptr;
+ClientServer* g_server = nullptr;
 
 void OnStopSignal(int) {
   const int saved = errno;
@@ -235,8 +235,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
                               .now_ns = SteadyNs,
                               .limits = limits}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
-  HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
-                                                         options.control));
+  HL_ASSIGN_OR_RETURN(
+      auto server, ClientServer::Listen(options.socket, &engine, loop.get(), log, options.control));
   if (link_options.any() || link_options.later.has_value()) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());

@@ -22,7 +22,7 @@
 #include "hyperloop/core/unique_fd.h"
 #include "softrnic/commands/commands.h"
 #include "softrnic/commands/unix_socket.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 #include "softrnic/engine/engine.h"
 #include "softrnic/loop/engine_loop.h"
 #include "support/log_lines.h"
@@ -141,7 +141,7 @@ struct World {
                  const ControlLimits& control = {}, bool starts = true)
       : socket(path), engine(EngineOptions{.limits = client}) {
     loop = Must(EngineLoop::Create(&engine, {.spin_us = 0}));
-    server = Must(ControlServer::Listen(socket, &engine, loop.get(), log, control));
+    server = Must(ClientServer::Listen(socket, &engine, loop.get(), log, control));
     if (starts) Start();
   }
   void Start() {
@@ -159,7 +159,7 @@ struct World {
   std::shared_ptr<LogLines> log = std::make_shared<LogLines>();
   Engine engine;
   std::unique_ptr<EngineLoop> loop;
-  std::unique_ptr<ControlServer> server;
+  std::unique_ptr<ClientServer> server;
   std::thread threads[2];
 };
 

@@ -1,7 +1,7 @@
 // Tests how the control server shares the engine's time and its own among clients. The program is
 // linked so that the test decides what time it is, whether there is room for a mapping, and how
 // long the server of a file system is silent.
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ int Unmap(void* at, size_t length) {
 
 namespace {
 
-class ControlServerTest : public testing::Test {
+class ClientServerTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-control-XXXXXX";
@@ -185,7 +185,7 @@ class ControlServerTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(ControlServerTest, AClientsCommandsGetTheirShareOfTheEnginesTime) {
+TEST_F(ClientServerTest, AClientsCommandsGetTheirShareOfTheEnginesTime) {
   OtherProcess process;
   for (const uint32_t percent : {2u, 20u}) {
     SCOPED_TRACE(percent);
@@ -207,7 +207,7 @@ TEST_F(ControlServerTest, AClientsCommandsGetTheirShareOfTheEnginesTime) {
   }
 }
 
-TEST_F(ControlServerTest, AProcessGetsNoNewTimeByConnectingAgain) {
+TEST_F(ClientServerTest, AProcessGetsNoNewTimeByConnectingAgain) {
   OtherProcess process;
   HeldTime time;
   const World world(Socket());
@@ -228,7 +228,7 @@ TEST_F(ControlServerTest, AProcessGetsNoNewTimeByConnectingAgain) {
 }
 
 // A container may have the daemon's user id, and a pid that the daemon cannot see.
-TEST_F(ControlServerTest, AClientOfOtherNamespacesIsToldSo) {
+TEST_F(ClientServerTest, AClientOfOtherNamespacesIsToldSo) {
   EXPECT_OK(CheckClient({.pid = 7, .uid = geteuid(), .gid = 0}));
   EXPECT_THAT(CheckClient({.pid = 0, .uid = geteuid(), .gid = 0}),
               StatusIs(Code::kPermissionDenied,
@@ -244,7 +244,7 @@ TEST_F(ControlServerTest, AClientOfOtherNamespacesIsToldSo) {
 }
 
 // Pages come from a disk, or are made, on the client's own time. The daemon has a limit.
-TEST_F(ControlServerTest, AClientsMemoryIsThereBeforeTheDaemonMapsIt) {
+TEST_F(ClientServerTest, AClientsMemoryIsThereBeforeTheDaemonMapsIt) {
   const World world(Socket());
   constexpr size_t kPages = 64;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -277,7 +277,7 @@ TEST_F(ControlServerTest, AClientsMemoryIsThereBeforeTheDaemonMapsIt) {
   munmap(at, kPages * page);
 }
 
-TEST_F(ControlServerTest, WhoeverAsksAgainAndAgainIsLoggedOnce) {
+TEST_F(ClientServerTest, WhoeverAsksAgainAndAgainIsLoggedOnce) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
   OtherProcess one(65533), two(65534);
   HeldTime time;
@@ -307,7 +307,7 @@ TEST_F(ControlServerTest, WhoeverAsksAgainAndAgainIsLoggedOnce) {
   EXPECT_EQ(lines("65534"), 1);
 }
 
-TEST_F(ControlServerTest, MalformedMessagesDoNotFillTheLog) {
+TEST_F(ClientServerTest, MalformedMessagesDoNotFillTheLog) {
   OtherProcess process;
   HeldTime time;
   const World world(Socket());
@@ -323,7 +323,7 @@ TEST_F(ControlServerTest, MalformedMessagesDoNotFillTheLog) {
   EXPECT_TRUE(world.log->Has("is not a command")) << "with the reason";
 }
 
-TEST_F(ControlServerTest, LinesThatOthersCauseAreWrittenInBoundedNumber) {
+TEST_F(ClientServerTest, LinesThatOthersCauseAreWrittenInBoundedNumber) {
   HeldTime time;
   const auto written = std::make_shared<LogLines>();
   LimitedLog log(written);
@@ -345,7 +345,7 @@ TEST_F(ControlServerTest, LinesThatOthersCauseAreWrittenInBoundedNumber) {
 }
 
 // At each piece but the first, a command that was said at the one before has its answer.
-TEST_F(ControlServerTest, CommandsAreAnsweredBetweenThePiecesThatAreUnmapped) {
+TEST_F(ClientServerTest, CommandsAreAnsweredBetweenThePiecesThatAreUnmapped) {
   constexpr size_t kPieces = 4;
   RawClient* second = nullptr;
   std::atomic<std::byte*> begin{nullptr};
@@ -370,7 +370,7 @@ TEST_F(ControlServerTest, CommandsAreAnsweredBetweenThePiecesThatAreUnmapped) {
 }
 
 // Memory that waits to be unmapped still takes address space.
-TEST_F(ControlServerTest, MemoryIsRegisteredOnceWhatWaitsIsUnmapped) {
+TEST_F(ClientServerTest, MemoryIsRegisteredOnceWhatWaitsIsUnmapped) {
   constexpr uint64_t kBytes = 192 << 10;
   std::atomic<int> refused{0};
   std::atomic<UnmapQueue*> queue{nullptr};
@@ -396,7 +396,7 @@ TEST_F(ControlServerTest, MemoryIsRegisteredOnceWhatWaitsIsUnmapped) {
 
 // The engine replaces lost pages even if the process may have no further mapping: all of the memory
 // at once, for which the old mapping makes room.
-TEST_F(ControlServerTest, AFaultIsMendedThoughThereIsNoRoomForAMapping) {
+TEST_F(ClientServerTest, AFaultIsMendedThoughThereIsNoRoomForAMapping) {
   static Engine* faulting = nullptr;
   const UniqueFd file(memfd_create("memory", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(file.get(), Client::kArena), 0);
@@ -489,7 +489,7 @@ void SayWith(int socket, const Command& command, int fd, size_t count) {
 }
 
 // The client closes its own copy at once, so the daemon's is the last one.
-TEST_F(ControlServerTest, ADescriptorWhoseClosingNeverEndsHoldsUpItsClientAlone) {
+TEST_F(ClientServerTest, ADescriptorWhoseClosingNeverEndsHoldsUpItsClientAlone) {
   Command bad = RawClient::Make(Op::kQueryCounters);
   bad.magic = 0;
   Command memory = RawClient::Make(Op::kRegisterUmem);
@@ -522,7 +522,7 @@ TEST_F(ControlServerTest, ADescriptorWhoseClosingNeverEndsHoldsUpItsClientAlone)
   }
 }
 
-TEST_F(ControlServerTest, AFileSystemThatDoesNotAnswerHoldsUpItsClientAlone) {
+TEST_F(ClientServerTest, AFileSystemThatDoesNotAnswerHoldsUpItsClientAlone) {
   OtherProcess process;
   const World world(Socket());
   RawClient other(process.Connect(Socket()));

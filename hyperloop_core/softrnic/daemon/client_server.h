@@ -1,4 +1,4 @@
-// ControlServer: the daemon's second thread. It accepts clients on the Unix socket, checks and
+// ClientServer: the daemon's second thread. It accepts clients on the Unix socket, checks and
 // answers their commands, and notices when they die. It touches the engine through
 // EngineLoop::Submit only.
 //
@@ -52,16 +52,16 @@ struct ControlLimits {
   uint32_t client_command_percent = 2;  // of the engine's time, after a burst
 };
 
-class ControlServer {
+class ClientServer {
  public:
   // Listens at `path` (see ListenAt). `engine` and `loop` outlive the server.
-  static Result<std::unique_ptr<ControlServer>> Listen(const std::string& path, Engine* engine,
-                                                       EngineLoop* loop, std::shared_ptr<Log> log,
-                                                       ControlLimits limits = {});
+  static Result<std::unique_ptr<ClientServer>> Listen(const std::string& path, Engine* engine,
+                                                      EngineLoop* loop, std::shared_ptr<Log> log,
+                                                      ControlLimits limits = {});
   // Closes and removes the socket. Run must have returned; the engine loop too.
-  ~ControlServer();
-  ControlServer(const ControlServer&) = delete;
-  ControlServer& operator=(const ControlServer&) = delete;
+  ~ClientServer();
+  ClientServer(const ClientServer&) = delete;
+  ClientServer& operator=(const ClientServer&) = delete;
 
   // Makes counter queries include those of `links`. Call before Run; `links` outlives the server.
   void ShowLinks(const LinkServer* links) { links_ = links; }
@@ -82,8 +82,8 @@ class ControlServer {
   // (Process::number); 0: the server's own descriptors.
   enum Kind : uint64_t { kListener, kStop, kEvicted, kDelivered, kSocket, kProcess };
 
-  ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
-                ControlLimits limits);
+  ClientServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
+               ControlLimits limits);
   Status Watch(int fd, uint64_t id, Kind kind);
   // Runs `event` of a client, which ends if memory runs out in it.
   template <class Event>

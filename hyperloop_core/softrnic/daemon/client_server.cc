@@ -1,6 +1,6 @@
-// The ControlServer: construction, its loop, the shares of the engine's time, and how clients come
+// The ClientServer: construction, its loop, the shares of the engine's time, and how clients come
 // and go.
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include "base/signal_event.h"
 #include "base/steady_ns.h"
 #include "hyperloop/core/out_of_memory.h"
-#include "softrnic/daemon/control_client.h"
+#include "softrnic/daemon/served_client.h"
 
 namespace hyperloop::softrnic {
 
@@ -36,12 +36,12 @@ constexpr int kAcceptPauseMs = kAcceptPauseNs / 1'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& path,
-                                                             Engine* engine, EngineLoop* loop,
-                                                             std::shared_ptr<Log> log,
-                                                             ControlLimits limits) {
-  std::unique_ptr<ControlServer> server(
-      new ControlServer(path, engine, loop, std::move(log), limits));
+Result<std::unique_ptr<ClientServer>> ClientServer::Listen(const std::string& path, Engine* engine,
+                                                           EngineLoop* loop,
+                                                           std::shared_ptr<Log> log,
+                                                           ControlLimits limits) {
+  std::unique_ptr<ClientServer> server(
+      new ClientServer(path, engine, loop, std::move(log), limits));
   server->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   server->stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   server->spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -65,8 +65,8 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   return server;
 }
 
-ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
-                             std::shared_ptr<Log> log, ControlLimits limits)
+ClientServer::ClientServer(std::string path, Engine* engine, EngineLoop* loop,
+                           std::shared_ptr<Log> log, ControlLimits limits)
     : path_(std::move(path)),
       engine_(engine),
       loop_(loop),
@@ -77,7 +77,7 @@ ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
   evicted_.reserve(kMaxContexts);
 }
 
-ControlServer::~ControlServer() {
+ClientServer::~ClientServer() {
   engine_->SetEvict(nullptr);
   // The loop has ended, so this thread may destroy the clients' objects in the engine.
   for (auto& [id, client] : clients_) {
@@ -96,7 +96,7 @@ ControlServer::~ControlServer() {
   }));
 }
 
-void ControlServer::Run() {
+void ClientServer::Run() {
   std::array<epoll_event, 32> events;
   while (!stop_) {
     const int wait_ms = ResumeAccepting(ResumePaused());
@@ -107,9 +107,9 @@ void ControlServer::Run() {
   }
 }
 
-void ControlServer::Stop() { SignalEvent(stop_event_.get()); }
+void ClientServer::Stop() { SignalEvent(stop_event_.get()); }
 
-Status ControlServer::Watch(int fd, uint64_t id, Kind kind) {
+Status ClientServer::Watch(int fd, uint64_t id, Kind kind) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = id << 3 | kind;
@@ -117,7 +117,7 @@ Status ControlServer::Watch(int fd, uint64_t id, Kind kind) {
   return {};
 }
 
-void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
+void ClientServer::HandleEvent(uint64_t data, uint32_t events) {
   const uint64_t id = data >> 3;
   switch (static_cast<Kind>(data & 7)) {
     case kListener:
@@ -151,7 +151,7 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
 
 // --- shares of the engine's time
 
-void ControlServer::Charge(Process& process, uint64_t engine_ns) {
+void ClientServer::Charge(Process& process, uint64_t engine_ns) {
   const uint64_t now = SteadyNs();
   const auto earned = static_cast<int64_t>(std::min<uint64_t>(
       (now - process.since_ns) / 100 * limits_.client_command_percent, kBurstNs));
@@ -162,12 +162,12 @@ void ControlServer::Charge(Process& process, uint64_t engine_ns) {
   Listen(process, false);
 }
 
-void ControlServer::Listen(const Process& process, bool on) {
+void ClientServer::Listen(const Process& process, bool on) {
   for (const auto& [id, client] : clients_)
     if (client->of == &process && !client->busy()) Listen(*client, on);
 }
 
-void ControlServer::Listen(const Client& client, bool on) {
+void ClientServer::Listen(const Client& client, bool on) {
   epoll_event event{};
   event.events = on ? uint32_t{EPOLLIN} : 0;
   event.data.u64 = client.id << 3 | kSocket;
@@ -175,7 +175,7 @@ void ControlServer::Listen(const Client& client, bool on) {
 }
 
 // Returns the milliseconds until the next process may be resumed; −1: none is paused.
-int ControlServer::ResumePaused() {
+int ClientServer::ResumePaused() {
   int soonest = -1;
   for (auto& [pid, process] : processes_) {
     if (!process.paused) continue;
@@ -195,7 +195,7 @@ int ControlServer::ResumePaused() {
 
 // --- arrival and departure
 
-void ControlServer::Accept() {
+void ClientServer::Accept() {
   auto made = std::make_unique<Client>(threads_.get());
   made->socket.Set(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (made->socket.get() < 0) {
@@ -214,7 +214,7 @@ void ControlServer::Accept() {
   });
 }
 
-Status ControlServer::Admit(Client& client) {
+Status ClientServer::Admit(Client& client) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) peer = {};
@@ -231,7 +231,7 @@ Status ControlServer::Admit(Client& client) {
   return {};
 }
 
-Result<ControlServer::Process*> ControlServer::ProcessOf(pid_t pid) {
+Result<ClientServer::Process*> ClientServer::ProcessOf(pid_t pid) {
   if (const auto found = processes_.find(pid); found != processes_.end()) {
     pollfd ended{.fd = found->second.lives.get(), .events = POLLIN, .revents = 0};
     if (poll(&ended, 1, 0) == 0) return &found->second;
@@ -250,7 +250,7 @@ Result<ControlServer::Process*> ControlServer::ProcessOf(pid_t pid) {
   return &made;
 }
 
-Status ControlServer::Join(Client& client, Process& process) {
+Status ClientServer::Join(Client& client, Process& process) {
   const uid_t user = client.user;
   const uint32_t most = user == geteuid() ? limits_.connections : kOtherUsersConnections;
   uint32_t& of_user = connections_[user];
@@ -266,7 +266,7 @@ Status ControlServer::Join(Client& client, Process& process) {
   return {};
 }
 
-void ControlServer::EndProcess(ClientNumber number) {
+void ClientServer::EndProcess(ClientNumber number) {
   const auto ended = std::find_if(processes_.begin(), processes_.end(),
                                   [&](const auto& entry) { return entry.second.number == number; });
   if (ended == processes_.end()) return;  // forgotten by an earlier event of this batch
@@ -279,7 +279,7 @@ void ControlServer::EndProcess(ClientNumber number) {
 
 // Those processes have no connection. Needs no memory.
 template <class Which>
-void ControlServer::ForgetProcesses(Which&& which) {
+void ClientServer::ForgetProcesses(Which&& which) {
   const auto forget = [&] {
     for (const auto& [pid, process] : processes_)
       if (which(process)) engine_->ForgetClient(process.number);
@@ -288,7 +288,7 @@ void ControlServer::ForgetProcesses(Which&& which) {
   std::erase_if(processes_, [&](const auto& entry) { return which(entry.second); });
 }
 
-void ControlServer::CloseEvicted() {
+void ClientServer::CloseEvicted() {
   uint64_t count;
   [[maybe_unused]] ssize_t n = read(evicted_event_.get(), &count, sizeof count);
   for (;;) {
@@ -307,7 +307,7 @@ void ControlServer::CloseEvicted() {
   }
 }
 
-void ControlServer::RefuseForLackOfDescriptors() {
+void ClientServer::RefuseForLackOfDescriptors() {
   {
     Client client(threads_.get());
     Reply reply{};
@@ -325,13 +325,13 @@ void ControlServer::RefuseForLackOfDescriptors() {
 }
 
 // A connection that cannot be taken would wake the thread again and again.
-void ControlServer::PauseAccepting() {
+void ClientServer::PauseAccepting() {
   WatchListener(false);
   accept_at_ns_ = SteadyNs() + kAcceptPauseNs;
 }
 
 // Returns the milliseconds after which to call it again, at most `wait_ms`; −1 stands for ever.
-int ControlServer::ResumeAccepting(int wait_ms) {
+int ClientServer::ResumeAccepting(int wait_ms) {
   if (accept_at_ns_ == 0) return wait_ms;
   if (!spare_) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!spare_ || SteadyNs() < accept_at_ns_)
@@ -341,14 +341,14 @@ int ControlServer::ResumeAccepting(int wait_ms) {
   return wait_ms;
 }
 
-void ControlServer::WatchListener(bool on) {
+void ClientServer::WatchListener(bool on) {
   epoll_event event{};
   event.events = on ? uint32_t{EPOLLIN} : 0;
   event.data.u64 = kListener;
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.socket.get(), &event);
 }
 
-void ControlServer::Close(uint64_t id, std::string_view why) {
+void ClientServer::Close(uint64_t id, std::string_view why) {
   auto found = clients_.find(id);
   if (found == clients_.end()) return;
   Client& client = *found->second;

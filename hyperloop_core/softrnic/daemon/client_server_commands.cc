@@ -1,4 +1,4 @@
-// The conversation of the ControlServer with its clients: it takes their messages, carries out the
+// The conversation of the ClientServer with its clients: it takes their messages, carries out the
 // commands, and answers.
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -17,7 +17,7 @@
 
 #include "base/signal_event.h"
 #include "hyperloop/core/out_of_memory.h"
-#include "softrnic/daemon/control_client.h"
+#include "softrnic/daemon/served_client.h"
 #include "softrnic/loop/event_pipe.h"
 
 namespace hyperloop::softrnic {
@@ -43,7 +43,7 @@ Result<UmemMapping> MapWhereThereIsRoom(const RegisterUmemArgs& args, int fd, Cl
 
 }  // namespace
 
-struct ControlServer::Message {
+struct ClientServer::Message {
   Command command;
   size_t bytes = 0;
   bool truncated = false;
@@ -65,7 +65,7 @@ struct ControlServer::Message {
 };
 
 // A message that the client's thread takes, with the descriptors that it brings.
-struct ControlServer::Delivery {
+struct ClientServer::Delivery {
   Message message;
   bool taken = false;  // else the connection broke
   bool out_of_memory = false;
@@ -81,7 +81,7 @@ struct ControlServer::Delivery {
   }
 };
 
-bool ControlServer::Receive(Client& client) {
+bool ClientServer::Receive(Client& client) {
   const Result<bool> brings = NextBringsDescriptors(client.socket.get());
   if (!brings.ok()) return brings.status().code() == Code::kBusy;
   if (*brings) {
@@ -95,7 +95,7 @@ bool ControlServer::Receive(Client& client) {
   return Handle(client, message);
 }
 
-void ControlServer::ReceiveElsewhere(Client& client) {
+void ClientServer::ReceiveElsewhere(Client& client) {
   client.delivery = std::make_shared<Delivery>();
   ClientThreads::Tasks task(1);
   task.front().client = client.of->number;
@@ -113,7 +113,7 @@ void ControlServer::ReceiveElsewhere(Client& client) {
   Listen(client, false);
 }
 
-void ControlServer::TakeDelivered() {
+void ClientServer::TakeDelivered() {
   uint64_t count;
   [[maybe_unused]] ssize_t n = read(delivered_event_->get(), &count, sizeof count);
   unmapping_ = true;  // the mapping of a client that is gone, or of an attempt that failed
@@ -131,7 +131,7 @@ void ControlServer::TakeDelivered() {
   }
 }
 
-bool ControlServer::Handle(Client& client, Message& message) {
+bool ClientServer::Handle(Client& client, Message& message) {
   if (message.bytes == 0) return false;
   Reply reply{};
   Status bad;
@@ -157,8 +157,8 @@ bool ControlServer::Handle(Client& client, Message& message) {
   return Answer(client, status, reply, std::move(text), fds);
 }
 
-Status ControlServer::Dispatch(Client& client, Message& message, Reply* reply, std::string* text,
-                               std::vector<int>* fds) {
+Status ClientServer::Dispatch(Client& client, Message& message, Reply* reply, std::string* text,
+                              std::vector<int>* fds) {
   const Command& command = message.command;
   const size_t expected_fds = command.op == Op::kRegisterUmem ? 1 : 0;
   if (message.descriptors != expected_fds) {
@@ -192,8 +192,8 @@ Status ControlServer::Dispatch(Client& client, Message& message, Reply* reply, s
   return status;
 }
 
-Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
-                           std::vector<int>* fds) {
+Status ClientServer::Open(Client& client, const OpenArgs& args, Reply* reply,
+                          std::vector<int>* fds) {
   if (client.context != kNoContext) {
     return AlreadyExists("this connection is attached already: " + client.name);
   }
@@ -228,8 +228,8 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   return {};
 }
 
-Status ControlServer::GiveToEngine(Client& client, const RegisterUmemArgs& args,
-                                   UmemMapping mapping, Reply* reply) {
+Status ClientServer::GiveToEngine(Client& client, const RegisterUmemArgs& args, UmemMapping mapping,
+                                  Reply* reply) {
   Status status;
   OnEngine(*client.of, [&] {
     auto id = engine_->RegisterUmem(client.context, args, std::move(mapping));
@@ -242,8 +242,8 @@ Status ControlServer::GiveToEngine(Client& client, const RegisterUmemArgs& args,
   return status;
 }
 
-Status ControlServer::CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
-                                    std::vector<int>* fds) {
+Status ClientServer::CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
+                                   std::vector<int>* fds) {
   HL_ASSIGN_OR_RETURN(auto channel, EventPipe::Create());
   Status status;
   OnEngine(*client.of, [&] {
@@ -256,8 +256,8 @@ Status ControlServer::CreateEventCq(Client& client, const CreateCqArgs& args, Re
   return {};
 }
 
-bool ControlServer::Answer(Client& client, const Status& status, Reply& reply, std::string text,
-                           const std::vector<int>& fds) {
+bool ClientServer::Answer(Client& client, const Status& status, Reply& reply, std::string text,
+                          const std::vector<int>& fds) {
   reply.magic = kCommandMagic;
   reply.version = kCommandVersion;
   reply.code = static_cast<uint16_t>(status.code());
@@ -270,7 +270,7 @@ bool ControlServer::Answer(Client& client, const Status& status, Reply& reply, s
   return sent.ok();
 }
 
-std::string ControlServer::OwnCounters() const {
+std::string ClientServer::OwnCounters() const {
   const EngineLoop::Counters& c = loop_->counters();
   const auto line = [](const char* name, uint64_t value) {
     return std::string(name) + " " + std::to_string(value) + "\n";

@@ -1,4 +1,4 @@
-// What the files of ControlServer share: its clients, their processes, and how their events and
+// What the files of ClientServer share: its clients, their processes, and how their events and
 // tasks run.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "hyperloop/core/out_of_memory.h"
-#include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/client_server.h"
 
 namespace hyperloop::softrnic {
 
@@ -48,7 +48,7 @@ class ClientSocket {
 
 // A process that has had connections. It is remembered until it ends, so that it gets no new time
 // by connecting again.
-struct ControlServer::Process {
+struct ClientServer::Process {
   ClientNumber number = 0;
   UniqueFd lives;  // pidfd
   uint32_t connections = 0;
@@ -57,7 +57,7 @@ struct ControlServer::Process {
   bool paused = false;
 };
 
-struct ControlServer::Client {
+struct ClientServer::Client {
   explicit Client(ClientThreads* threads) : socket(threads) {}
   ~Client() {
     if (uar != nullptr) munmap(uar, kUarBytes);
@@ -79,7 +79,7 @@ struct ControlServer::Client {
 };
 
 template <class Event>
-void ControlServer::Guard(Client& client, Event&& event) {
+void ClientServer::Guard(Client& client, Event&& event) {
   const uint64_t id = client.id;
   if (!RanOutOfMemory(event)) return;
   LogLine(&ends_, LogLevel::kError, {client.name, " is ended: out of memory in its command"});
@@ -93,7 +93,7 @@ inline uint64_t ThreadCpuNs() {
 }
 
 template <class Task>
-void ControlServer::OnEngine(Process& process, Task&& task) {
+void ClientServer::OnEngine(Process& process, Task&& task) {
   uint64_t took_ns = 0;
   bool exhausted = false;
   const auto measured = [&] {
