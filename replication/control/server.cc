@@ -9,7 +9,9 @@
 #include <charconv>
 #include <map>
 #include <thread>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "hyperloop/core/out_of_memory.h"
 #include "hyperloop/core/text.h"
@@ -129,8 +131,8 @@ void ControlServer::Accept() {
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
       // There are no descriptors or no memory left, so a stranger has to make room. The listener
       // stays readable while a peer waits, so the next accept is delayed.
-      if (const auto least = LeastStranger(""); least != connections_.end())
-        connections_.erase(least);
+      const auto least = std::min_element(connections_.begin(), connections_.end(), GivesWayBefore);
+      if (least != connections_.end() && !least->known) connections_.erase(least);
       accept_after_ = Clock::now() + kAcceptPause;
     }
     return;
@@ -152,33 +154,23 @@ void ControlServer::Admit(UniqueFd fd, std::string source) {
 }
 
 ControlServer::Connections::iterator ControlServer::StrangerToGiveUp(std::string_view source) {
-  std::map<std::string_view, size_t> strangers;
-  size_t unknown = 0, of_source = 0;
-  for (const Connection& each : connections_) {
-    if (each.known) continue;
-    if (each.source == source) ++of_source;
-    if (known_sources_.contains(each.source)) continue;
-    ++strangers[each.source];
-    ++unknown;
+  std::vector<Stranger> strangers;
+  std::vector<Connections::iterator> places;
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    if (it->known) continue;
+    const auto since = static_cast<uint64_t>(it->since.time_since_epoch().count());
+    strangers.push_back({it->source, {it->channel != nullptr, since}});
+    places.push_back(it);
   }
-  if (of_source >= kMaxStrangersOfSource) return LeastStranger(source);
-  if (known_sources_.contains(source) || unknown < kMaxStrangers) return connections_.end();
-  const auto most =
-      std::max_element(strangers.begin(), strangers.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  return LeastStranger(most->first);
+  const auto who = WhoGivesWay(strangers, source, known_sources_, kStrangerLimits);
+  return who ? places[*who] : connections_.end();
 }
 
-ControlServer::Connections::iterator ControlServer::LeastStranger(std::string_view source) {
-  auto least = connections_.end();
-  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
-    if (it->known || (!source.empty() && it->source != source)) continue;
-    const auto rank = [](const Connection& each) {
-      return std::pair(each.channel != nullptr, each.since);
-    };
-    if (least == connections_.end() || rank(*it) < rank(*least)) least = it;
-  }
-  return least;
+bool ControlServer::GivesWayBefore(const Connection& one, const Connection& other) {
+  const auto rank = [](const Connection& each) {
+    return std::tuple(each.known, each.channel != nullptr, each.since);
+  };
+  return rank(one) < rank(other);
 }
 
 void ControlServer::MakeRoomForKnown(const Connection& newcomer) {

@@ -2,13 +2,11 @@
 // does not wake up while idle.
 //
 // A connection is a stranger's until both ends have introduced themselves (trust.h). Strangers have
-// places of their own, kMaxStrangersOfSource from one source, which is an IPv4 address or an IPv6
-// network of 64 bits, and kMaxStrangers from all sources together from which no known peer ever
-// came. When these are taken, a new stranger takes the place of another one, from the source that
-// has most of them, and preferably of one that has sent nothing yet. So a known peer's connection
-// is never closed for a stranger, and known peers are let in while strangers flood the port. A
-// stranger's bytes reach only its own channel, cost a bounded buffer, and must form a complete
-// introduction within kFrameTimeout.
+// places of their own (kStrangerLimits; a source is an IPv4 address or an IPv6 network of 64 bits),
+// and admission.h says which one gives way to a new one; one that has sent nothing goes before one
+// that has. So a known peer's connection is never closed for a stranger, and known peers are let in
+// while strangers flood the port. A stranger's bytes reach only its own channel, cost a bounded
+// buffer, and must form a complete introduction within kFrameTimeout.
 //
 // A known peer's connection ends too if a message does not arrive whole within kFrameTimeout, if an
 // answer is not taken within it, or if a message is malformed (then an Error is sent first). Known
@@ -23,7 +21,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,14 +30,14 @@
 #include "control/messages.h"
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/identity/admission.h"
 
 namespace hyperloop::control {
 
 class ControlServer {
  public:
   static constexpr size_t kMaxConnections = 64;
-  static constexpr size_t kMaxStrangers = 256;
-  static constexpr size_t kMaxStrangersOfSource = 64;
+  static constexpr StrangerLimits kStrangerLimits{.of_source = 64, .of_known = 64, .all = 256};
   static constexpr std::chrono::seconds kFrameTimeout{5};
 
   // Returns the reply's body. Called only by Serve, and only for requests that the peer may make.
@@ -88,9 +85,8 @@ class ControlServer {
   // Returns the stranger that has to make room for one from `source`. end(): there is room.
   Connections::iterator StrangerToGiveUp(std::string_view source);
   void MakeRoomForKnown(const Connection& newcomer);
-  // Returns the least of the strangers from `source`, or of all if it is empty. end(): there is
-  // none.
-  Connections::iterator LeastStranger(std::string_view source);
+  // Where there is no place for anybody: strangers before known peers, silent ones first.
+  static bool GivesWayBefore(const Connection& one, const Connection& other);
 
   // False: the connection is over.
   bool Progress(Connection& connection, short ready);
@@ -111,8 +107,8 @@ class ControlServer {
   const std::shared_ptr<Log> log_;
   const uint32_t max_request_;
   Connections connections_;
-  std::set<std::string, std::less<>> known_sources_;  // at most kMaxKnownSources
-  std::vector<pollfd> ready_;                         // has room for all connections
+  KnownSources known_sources_;               // at most kMaxKnownSources
+  std::vector<pollfd> ready_;                // has room for all connections
   Deadline accept_after_ = Deadline::min();  // set when no descriptor was left to accept with
   Deadline report_after_ = Deadline::min();
   uint64_t unreported_ = 0;

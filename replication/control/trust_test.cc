@@ -342,11 +342,11 @@ TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
     known.push_back(std::move(client).value());
   }
   std::vector<UniqueFd> crowd;
-  for (size_t i = 0; i < 2 * ControlServer::kMaxStrangersOfSource; ++i)
+  for (size_t i = 0; i < 2 * ControlServer::kStrangerLimits.of_source; ++i)
     crowd.push_back(Connected(server.endpoint()));
   // The first of them has made room, so all were let in.
   const auto deadline = Clock::now() + 20s;
-  while (!Ended(crowd[ControlServer::kMaxStrangersOfSource - 1]) && Clock::now() < deadline)
+  while (!Ended(crowd[ControlServer::kStrangerLimits.of_source - 1]) && Clock::now() < deadline)
     std::this_thread::yield();
   EXPECT_TRUE(Ended(crowd.front()));
   for (const auto& client : known) EXPECT_OK(client->Call<HelloReplyT>(HelloRequestT{}, 20s));
@@ -364,7 +364,7 @@ TEST_F(TrustTest, StrangersFromManyAddressesEndNoKnownPeersIntroduction) {
   ASSERT_OK(Hello(server.endpoint(), Of("ann")));
   const UniqueFd introducing = Connected(server.endpoint());
   std::vector<UniqueFd> crowd;
-  for (size_t i = 0; i < ControlServer::kMaxStrangers + 50; ++i)
+  for (size_t i = 0; i < ControlServer::kStrangerLimits.all + 50; ++i)
     crowd.push_back(Connected(server.endpoint(), 1 + i / 200, 1 + i % 200));
   EXPECT_TRUE(test::Eventually([&] { return Ended(crowd.front()) || Ended(introducing); }));
   EXPECT_FALSE(Ended(introducing));

@@ -60,7 +60,7 @@ enum Step : uint8_t {
 enum Who : uint8_t { kWithoutKeys, kUntrusted, kLooker, kPrimary, kWhos };
 enum Ask : uint8_t { kHello, kSeal, kChecksums, kTooMuch, kInstall, kNoMemory, kNoRequest, kAsks };
 constexpr size_t kMostSteps = 120;
-constexpr size_t kMostConnections = ControlServer::kMaxStrangers + 8;
+constexpr size_t kMostConnections = ControlServer::kStrangerLimits.all + 8;
 constexpr size_t kAll = UINT16_MAX;
 constexpr unsigned kSources = 8;  // of each kind
 constexpr auto kPatience = std::chrono::seconds(30);
@@ -420,11 +420,12 @@ class Peers {
         ++known;
         continue;
       }
-      HL_FUZZ_CHECK(++of_source[each.source()] <= ControlServer::kMaxStrangersOfSource,
+      HL_FUZZ_CHECK(++of_source[each.source()] <= ControlServer::kStrangerLimits.of_source,
                     each.source());
       if (each.who() <= kUntrusted) ++strangers;
     }
-    HL_FUZZ_CHECK(!keyed() || strangers <= ControlServer::kMaxStrangers, std::to_string(strangers));
+    HL_FUZZ_CHECK(!keyed() || strangers <= ControlServer::kStrangerLimits.all,
+                  std::to_string(strangers));
     HL_FUZZ_CHECK(known <= ControlServer::kMaxConnections, std::to_string(known));
   }
 
@@ -536,7 +537,7 @@ std::vector<Input> Seeds() {
       crowd.Crowd(kWithoutKeys, source, 52, source == 1 ? 1 : 0);
     seeds.push_back(crowd.Finish());
     Script of_one_source(mode);
-    of_one_source.Crowd(kUntrusted, 0, ControlServer::kMaxStrangersOfSource + 2, 0);
+    of_one_source.Crowd(kUntrusted, 0, ControlServer::kStrangerLimits.of_source + 2, 0);
     seeds.push_back(of_one_source.Finish());
   }
   Script replayed(kKeyed);

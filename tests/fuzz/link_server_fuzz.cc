@@ -59,7 +59,7 @@ enum Step : uint8_t {
 // Whose a connection to the server is. Without keys all are the same.
 enum Who : uint8_t { kWithoutKeys, kUntrusted, kNeighbour, kWhos };
 constexpr size_t kMostSteps = 120;
-constexpr size_t kMostConnections = kMaxStrangers + 8;
+constexpr size_t kMostConnections = kStrangerLimits.all + 8;
 constexpr size_t kAll = UINT16_MAX;
 constexpr LinkId kDialedLink = 1;
 
@@ -391,13 +391,13 @@ class Links {
       if (each.ended() || &each == dialed_) continue;
       if (each.who() != kNeighbour) {
         HL_FUZZ_CHECK(!each.open(), "a stranger was let in");
-        HL_FUZZ_CHECK(++of_source[each.source()] <= kMaxStrangersOfSource, each.source());
+        HL_FUZZ_CHECK(++of_source[each.source()] <= kStrangerLimits.of_source, each.source());
         ++strangers;
       } else if (each.open()) {
         ++neighbours;
       }
     }
-    HL_FUZZ_CHECK(strangers <= kMaxStrangers, std::to_string(strangers));
+    HL_FUZZ_CHECK(strangers <= kStrangerLimits.all, std::to_string(strangers));
     HL_FUZZ_CHECK(neighbours <= kMaxConnectionsOfNeighbour, std::to_string(neighbours));
   }
   uint64_t Counter(const std::string& name) const {
@@ -539,7 +539,7 @@ std::vector<Input> Seeds() {
   replayed.Connect(kNeighbour).Introduce(0).Packet(0, PacketType::kSend, true, 8).Send(0);
   seeds.push_back(replayed.Repeat(0, 0).Send(0).Hear(0).Finish());
   Script crowd(kKeyed);
-  for (unsigned i = 0; i < kMaxStrangers + 2; ++i) crowd.Connect(kWithoutKeys, i % 9);
+  for (unsigned i = 0; i < kStrangerLimits.all + 2; ++i) crowd.Connect(kWithoutKeys, i % 9);
   seeds.push_back(crowd.Finish());
   Script many(kKeyed);
   for (unsigned i = 0; i < kMaxConnectionsOfNeighbour + 2; ++i)

@@ -26,11 +26,7 @@ inline constexpr size_t kMaxConnections = 256;
 // Packets that leave together share a frame, which is sealed as one. A frame that has so many bytes
 // takes no more.
 inline constexpr size_t kFullFrameBytes = 16 << 10;
-// Limits of connections that have not introduced themselves yet: from one source that has no known
-// neighbour, from all such sources together, and from one source that has a known neighbour.
-inline constexpr size_t kMaxStrangersOfSource = 8;
-inline constexpr size_t kMaxStrangers = 64;
-inline constexpr size_t kMaxStrangersOfKnown = 64;
+inline constexpr StrangerLimits kStrangerLimits{.of_source = 8, .of_known = 64, .all = 64};
 // Limit of connections that one neighbour made, with keys.
 inline constexpr size_t kMaxConnectionsOfNeighbour = 8;
 // Steps of strangers' introductions in a turn. Each takes some 0.2 ms of arithmetic, and all other

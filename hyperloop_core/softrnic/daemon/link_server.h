@@ -47,6 +47,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/identity/admission.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "softrnic/commands/unix_socket.h"
 #include "softrnic/daemon/file_watch.h"
@@ -289,7 +290,7 @@ class LinkServer final : public LinkPort {
   uint64_t next_serial_ HL_GUARDED_BY(sockets_) = 16;  // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   RefusalLog refusals_;
-  std::set<std::string> known_sources_;     // of neighbours, configured or proven
+  KnownSources known_sources_;              // of neighbours, configured or proven
   int introductions_ = 0;                   // steps that may still be taken in this turn
   SteadyClock::time_point accept_again_{};  // not 0: the listener is not watched until then
   // Of all connections that neighbours made, as of the last turn.

@@ -191,39 +191,18 @@ bool LinkServer::IsFull() const {
          kMaxConnections;
 }
 
-// Returns the serial number of the connection to close for a new one from `source`. 0: none.
-//
-// Anybody who reaches the port can connect and be slow or silent. Connections without an
-// introduction are bounded, so that they keep no neighbour out. At the bound of a source, its
-// oldest connection is closed. At the bound of all sources, the oldest one of the source that has
-// most is closed. A source with a known neighbour has a bound of its own, so connections from
-// elsewhere, however many, never close one from there.
+// Returns the serial number of the connection to close for a new one from `source`. 0: none. Strangers
+// that came first give way first (admission.h).
 uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
-  struct Sum {
-    size_t count = 0;
-    uint64_t oldest = 0;
-  };
-  std::map<std::string, Sum> sources;  // of strangers
-  size_t unknown = 0;
+  std::vector<Stranger> strangers;
+  std::vector<uint64_t> serials;
   for (const auto& [serial, c] : connections_) {
     if (!c->stranger()) continue;
-    Sum& sum = sources[c->source];
-    if (sum.count++ == 0) sum.oldest = serial;
-    if (!known_sources_.contains(c->source)) ++unknown;
+    strangers.push_back({c->source, {false, serial}});
+    serials.push_back(serial);
   }
-  const bool known = known_sources_.contains(source);
-  const Sum& own = sources[source];
-  if (own.count >= (known ? kMaxStrangersOfKnown : kMaxStrangersOfSource)) return own.oldest;
-  const bool full = IsFull();
-  if (!full && (known || unknown < kMaxStrangers)) return 0;
-  const Sum* most = nullptr;
-  for (const auto& [each, sum] : sources) {
-    if (sum.count == 0 || ((!known || unknown != 0) && known_sources_.contains(each))) continue;
-    if (most == nullptr || sum.count > most->count ||
-        (sum.count == most->count && sum.oldest < most->oldest))
-      most = &sum;
-  }
-  return most != nullptr ? most->oldest : 0;
+  const auto who = WhoGivesWay(strangers, source, known_sources_, kStrangerLimits, IsFull());
+  return who ? serials[*who] : 0;
 }
 
 // A neighbour needs one connection. It leaves an old one behind when the network was cut.

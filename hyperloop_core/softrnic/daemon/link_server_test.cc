@@ -143,7 +143,7 @@ TEST_F(LinkServerTest, SilentConnectionsKeepNoNeighbourOut) {
   std::list<UniqueFd> silent;
   for (size_t i = 0; i < 300; ++i) silent.push_back(ConnectTo(server_->listening()));
   EXPECT_OK(RawNeighbour(server_->listening()).Introduce());
-  EXPECT_GE(Counter("link_connections_refused"), 300 - kMaxStrangersOfSource);
+  EXPECT_GE(Counter("link_connections_refused"), 300 - kStrangerLimits.of_source);
 }
 
 // Each neighbour asks for 12 MiB, and all together ask for more than the daemon holds.
@@ -356,7 +356,7 @@ class KeyedLinkServerTest : public LinkServerTest {
       strangers_.push_back(ConnectTo(server_->listening(), from));
       send(strangers_.back().get(), first.data(), first.size(), MSG_NOSIGNAL);
     }
-    const size_t kept = std::min(kMaxStrangers, sources * kMaxStrangersOfSource);
+    const size_t kept = std::min(kStrangerLimits.all, sources * kStrangerLimits.of_source);
     ASSERT_TRUE(CounterReaches("link_connections_refused", before + sources * count - kept));
   }
   // A connection request in the name of `host`.
