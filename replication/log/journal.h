@@ -14,9 +14,9 @@
 //   - notes of size and map entry (2 comparisons)
 //   - a tracking entry (64 B in a preallocated array)
 //   - one group operation: write, flush and the first copy of the record before
-// Together they take about 100 ns with the log lane above them (log_lane_benchmark). There is no
-// allocation, no system call (on ram and pmem) and no reading of the clock. Copies beyond a
-// record's first entry are operations of their own.
+// docs/performance.md has the instructions of each. There is no allocation, no system call (on ram
+// and pmem) and no reading of the clock. Copies beyond a record's first entry are operations of
+// their own.
 //
 // Files' sizes and extents' checksums are written lazily. An append record holds neither the file's
 // new size nor the map entry of an extent that it continues; redo derives them. Before the head
