@@ -1,6 +1,7 @@
 // hyperloopctl status
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "ctl/reading.h"
 #include "ctl/repeat.h"
 #include "ctl/standing.h"
+#include "follow/followed_directory.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -231,8 +233,66 @@ std::vector<std::string> SharedProcessors(const Nodes& nodes) {
   return lines;
 }
 
+struct Follower {
+  std::string directory;
+  Status error;  // why the rest is empty
+  FollowedDirectory::Said said;
+  double age = -1;      // seconds; negative: nobody has vouched for what it shows
+  uint64_t behind = 0;  // records that are acknowledged and that it does not show
+};
+
+// `newest`: null if no replica could be read.
+Follower LookAtFollower(const std::string& directory, const NodeStatus* newest) {
+  Follower follower;
+  follower.directory = directory;
+  Result<FollowedDirectory::Said> said = FollowedDirectory::Read(directory);
+  if (!said.ok()) {
+    follower.error = said.status();
+  } else if (newest != nullptr && said->group != newest->group) {
+    follower.error =
+        InvalidArgument("it shows the group " + said->group + "; name a directory of this one");
+  } else {
+    follower.said = *std::move(said);
+    if (const auto& as_of = follower.said.as_of) {
+      const std::chrono::duration<double> age = std::chrono::system_clock::now() - *as_of;
+      follower.age = std::max(age.count(), 0.0);
+    }
+    if (newest != nullptr)
+      follower.behind = std::max(newest->acked_seq, follower.said.record) - follower.said.record;
+  }
+  return follower;
+}
+
+nlohmann::ordered_json ToJson(const Follower& follower) {
+  nlohmann::ordered_json json{{"directory", follower.directory},
+                              {"error", follower.error.message()}};
+  if (!follower.error.ok()) return json;
+  json["record"] = follower.said.record;
+  json["records_behind"] = follower.behind;
+  json["age_seconds"] = nullptr;
+  if (follower.age >= 0) json["age_seconds"] = follower.age;
+  return json;
+}
+
+void PrintText(const Follower& follower) {
+  std::printf("follower %s\n  ", Shown(follower.directory).c_str());
+  if (!follower.error.ok()) {
+    std::printf("cannot be looked at: %s\n", Shown(follower.error.message()).c_str());
+    return;
+  }
+  std::printf("shows record %llu, %llu behind what is acknowledged; ",
+              static_cast<unsigned long long>(follower.said.record),
+              static_cast<unsigned long long>(follower.behind));
+  if (follower.age < 0) {
+    std::printf("NOT VOUCHED FOR: how old that is nobody knows yet\n");
+  } else {
+    std::printf("all that was acknowledged until %.2f s ago\n", follower.age);
+  }
+}
+
 struct StatusOptions {
   Where where;
+  std::vector<std::string> followed;  // directories
   bool as_json = false;
   double watch = 0;  // seconds between two looks; 0: there is one
 };
@@ -255,6 +315,16 @@ int Run(const StatusOptions& options) {
       json["replicas"].push_back(ToJson(look, standings[i]));
     } else {
       PrintText(look, standings[i], looks.front());
+    }
+  }
+  json["followers"] = nlohmann::ordered_json::array();
+  for (const std::string& directory : options.followed) {
+    const Follower follower = LookAtFollower(directory, NewestOf(statuses));
+    all = all && follower.error.ok();
+    if (as_json) {
+      json["followers"].push_back(ToJson(follower));
+    } else {
+      PrintText(follower);
     }
   }
   const std::string risk = NextFailureOf(nodes->uri(), NewestOf(statuses), standings);
@@ -287,8 +357,13 @@ void AddStatus(CLI::App& app, Action* chosen) {
   CLI::App* status = app.add_subcommand(
       "status",
       "show each replica's epoch, owner, log and files, which disturbs nobody; exit status 1 if a "
-      "replica cannot be read or its region is damaged");
+      "replica or a follower cannot be read, or a region is damaged");
   AddWhere(status, &options->where);
+  status
+      ->add_option("--followed", options->followed,
+                   "also show how old this directory of hyperloopctl follow is; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("DIR");
   status->add_flag("--json", options->as_json, "as one JSON object; with --watch one on each line");
   status
       ->add_option("--watch", options->watch,

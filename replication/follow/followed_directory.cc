@@ -55,6 +55,18 @@ uint64_t SeqOf(std::string_view line) {
   return seq;
 }
 
+// The time that this line of a mark states. Nothing: it is being written.
+std::optional<uint64_t> AsOfOf(std::string_view line) {
+  const size_t second = line.rfind(' ') + 1;
+  uint64_t micros = 0;
+  const auto [end, error] =
+      std::from_chars(line.data() + second, line.data() + line.size(), micros);
+  if (error != std::errc() || end != line.data() + line.size()) return std::nullopt;
+  const std::string_view twice = line.substr(second);
+  if (line != "as-of " + std::string(twice) + " " + std::string(twice)) return std::nullopt;
+  return micros;
+}
+
 // The name without its leading digits, or nothing if it has none.
 std::string_view AfterNumber(std::string_view name) {
   const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
@@ -203,6 +215,35 @@ Result<std::unique_ptr<FollowedDirectory>> FollowedDirectory::Open(const std::st
   const uint64_t seq = text.empty() ? 0 : SeqOf(std::string_view(text).substr(own.size()));
   return std::unique_ptr<FollowedDirectory>(
       new FollowedDirectory(path, origin, std::move(fd), retention, seq));
+}
+
+Result<FollowedDirectory::Said> FollowedDirectory::Read(const std::string& path) {
+  const std::string mark = path + "/" + kMark;
+  const UniqueFd fd(::open(mark.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == ENOENT)
+    return NotFound("name the directory that hyperloopctl follow --to names: " + path + " has no " +
+                    kMark);
+  if (!fd) return FromErrno(errno, "open " + mark);
+  // While the time is being written its two numbers differ; the next look finds it whole.
+  for (int look = 0;; ++look) {
+    HL_ASSIGN_OR_RETURN(const std::string text, ReadMark(fd.get(), mark));
+    Said said;
+    bool torn = false;
+    for (std::string_view rest = text; !rest.empty();) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      const std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      if (line.starts_with("group ")) said.group = line.substr(6);
+      if (line.starts_with("record ")) said.record = SeqOf(line);
+      if (!line.starts_with("as-of ")) continue;
+      const std::optional<uint64_t> micros = AsOfOf(line);
+      torn = !micros.has_value();
+      if (micros) said.as_of.emplace(std::chrono::microseconds(static_cast<int64_t>(*micros)));
+    }
+    if (said.group.empty())
+      return Corruption("remove " + path + " and follow anew: " + mark + " names no group");
+    if (!torn || look == 2) return said;
+  }
 }
 
 Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, Time now) {

@@ -80,6 +80,16 @@ class FollowedDirectory {
   // acknowledged by then is shown.
   Status NoteAsOf(std::chrono::system_clock::time_point time);
 
+  // What a directory says of itself to whoever looks, whether or not somebody follows there now.
+  struct Said {
+    std::string group;    // uuid text
+    uint64_t record = 0;  // the last one that is shown
+    // Everything that was acknowledged by then is shown. Nothing: nobody has vouched for it yet.
+    std::optional<std::chrono::system_clock::time_point> as_of;
+  };
+  // Changes nothing. kNotFound: it is no followed directory. kCorruption: the text says nothing.
+  static Result<Said> Read(const std::string& path);
+
   const Origin& origin() const { return origin_; }
   // The last record that this process, or one before it, showed; another replica, or one that is
   // made anew, may not have it yet.

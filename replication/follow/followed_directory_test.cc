@@ -421,5 +421,32 @@ TEST_F(FollowedDirectoryTest, RefusesAnotherBranchAndASecondFollower) {
               StatusIs(Code::kInvalidArgument, HasSubstr("name another directory")));
 }
 
+TEST_F(FollowedDirectoryTest, SaysWhatItShowsAndUpToWhen) {
+  EXPECT_THAT(FollowedDirectory::Read(base + "/to").status(), StatusIs(Code::kNotFound));
+  auto directory = Open();
+  auto said = FollowedDirectory::Read(base + "/to");
+  ASSERT_OK(said.status());
+  EXPECT_EQ(said->group, "group-1");
+  EXPECT_EQ(said->record, 0u);
+  EXPECT_EQ(said->as_of, std::nullopt);
+  const std::chrono::system_clock::time_point then(std::chrono::microseconds(1234567890));
+  ASSERT_OK(directory->NoteAsOf(then));
+  directory.reset();
+  EXPECT_EQ(FollowedDirectory::Read(base + "/to")->as_of, then) << "also while nobody follows";
+}
+
+TEST_F(FollowedDirectoryTest, AMarkThatSaysNothingIsRefusedAndATornTimeIsNone) {
+  fs::create_directory(base + "/to");
+  std::ofstream(base + "/to/hyperloop-follower") << "nothing\n";
+  EXPECT_THAT(FollowedDirectory::Read(base + "/to").status(), StatusIs(Code::kCorruption));
+  for (const char* const time : {"as-of 17 18", "as-of 17", "as-of ", "as-of x x"}) {
+    std::ofstream(base + "/to/hyperloop-follower") << "group g\nrecord 7\n" << time << "\n";
+    const auto said = FollowedDirectory::Read(base + "/to");
+    ASSERT_OK(said.status());
+    EXPECT_EQ(said->record, 7u);
+    EXPECT_EQ(said->as_of, std::nullopt) << time;
+  }
+}
+
 }  // namespace
 }  // namespace hyperloop

@@ -22,6 +22,7 @@ namespace hyperloop::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class FollowTest : public SharedClusterTest<3, 64 << 20> {
  protected:
@@ -69,6 +70,14 @@ TEST_F(FollowTest, ASecondaryReadsWhatIsWrittenMeanwhile) {
   ASSERT_OK(database_.db()->Flush({}));
   ASSERT_OK(database_.Fill(300));
   ASSERT_TRUE(Eventually([&] { return Reads(300); })) << "a table, and the log behind it";
+
+  const CtlRun status =
+      RunCtl(cluster_.folder(), {"status", "--dir", dir_, "--followed", to_, "--json"});
+  EXPECT_EQ(status.exit_status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("\"age_seconds\": "));
+  EXPECT_THAT(status.out, Not(HasSubstr("\"age_seconds\": null")));
+  EXPECT_THAT(RunCtl(cluster_.folder(), {"status", "--dir", dir_, "--followed", to_}).out,
+              HasSubstr("all that was acknowledged until "));
 
   // No process of a replica does anything for it.
   cluster_.SignalAllReplicas(SIGSTOP);
