@@ -5,6 +5,7 @@
 #include <string>
 
 #include "batch_handler.h"
+#include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop::plugin {
 namespace {
@@ -36,11 +37,16 @@ std::optional<std::string_view> BatchOf(std::string_view data) {
   return std::nullopt;
 }
 
-// A batch that prepares a transaction stops it with an error.
+// RocksDB takes a handler's error at these marks for a fault of its own, so none is one.
 class TransactionEnds final : public BatchHandler {
  public:
-  bool found() const { return found_; }
-  rocksdb::Status MarkBeginPrepare(bool) override { return rocksdb::Status::NotSupported(); }
+  // A transaction ends, and none is prepared.
+  bool leads() const { return found_ && !prepares_; }
+  rocksdb::Status MarkBeginPrepare(bool) override {
+    prepares_ = true;
+    return rocksdb::Status::OK();
+  }
+  rocksdb::Status MarkEndPrepare(const rocksdb::Slice&) override { return rocksdb::Status::OK(); }
   rocksdb::Status MarkCommit(const rocksdb::Slice&) override { return Found(); }
   rocksdb::Status MarkRollback(const rocksdb::Slice&) override { return Found(); }
 
@@ -51,12 +57,17 @@ class TransactionEnds final : public BatchHandler {
     return rocksdb::Status::OK();
   }
 
-  bool found_ = false;
+  bool found_ = false, prepares_ = false;
 };
 
-bool EndsPreparedTransaction(std::string_view batch) {
-  TransactionEnds ends;
-  return rocksdb::WriteBatch(std::string(batch)).Iterate(&ends).ok() && ends.found();
+// Without memory to look at it, nothing is known to end.
+bool EndsTransactionsOnly(std::string_view batch) {
+  bool ends_only = false;
+  const bool no_memory = RanOutOfMemory([&] {
+    TransactionEnds ends;
+    ends_only = rocksdb::WriteBatch(std::string(batch)).Iterate(&ends).ok() && ends.leads();
+  });
+  return ends_only && !no_memory;
 }
 
 // Whether it is a whole record that has no batch.
@@ -81,7 +92,7 @@ bool LeadsToSpace(std::string_view data, bool begins) {
   const std::optional<std::string_view> batch = BatchOf(data);
   if (!batch) return begins && DescribesLog(data);
   if (batch->size() == kBatchHeader) return begins;
-  return batch->size() > kBatchHeader && EndsPreparedTransaction(*batch);
+  return batch->size() > kBatchHeader && EndsTransactionsOnly(*batch);
 }
 
 }  // namespace hyperloop::plugin

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/heartbeat_word.h"
 #include "common/printable.h"
@@ -237,8 +238,9 @@ struct Follower {
   std::string directory;
   Status error;  // why the rest is empty
   FollowedDirectory::Said said;
-  double age = -1;      // seconds; negative: nobody has vouched for what it shows
-  uint64_t behind = 0;  // records that are acknowledged and that it does not show
+  double age = -1;  // seconds; negative: nobody has vouched for what it shows
+  // Records that are acknowledged and that it does not show; nothing: no replica says.
+  std::optional<uint64_t> behind;
 };
 
 // `newest`: null if no replica could be read.
@@ -248,9 +250,14 @@ Follower LookAtFollower(const std::string& directory, const NodeStatus* newest) 
   Result<FollowedDirectory::Said> said = FollowedDirectory::Read(directory);
   if (!said.ok()) {
     follower.error = said.status();
-  } else if (newest != nullptr && said->group != newest->group) {
+  } else if (newest != nullptr && said->origin.group != newest->group) {
     follower.error =
-        InvalidArgument("it shows the group " + said->group + "; name a directory of this one");
+        InvalidArgument("name a directory of this group: it shows the group " + said->origin.group);
+  } else if (newest != nullptr && (said->origin.branch_epoch != newest->branch_epoch ||
+                                   said->origin.branch_owner != newest->branch_owner)) {
+    follower.error = InvalidArgument(
+        "remove it and follow anew: it shows what the group held before replicas were given up by "
+        "force");
   } else {
     follower.said = *std::move(said);
     if (const auto& as_of = follower.said.as_of) {
@@ -268,7 +275,8 @@ nlohmann::ordered_json ToJson(const Follower& follower) {
                               {"error", follower.error.message()}};
   if (!follower.error.ok()) return json;
   json["record"] = follower.said.record;
-  json["records_behind"] = follower.behind;
+  json["records_behind"] = nullptr;
+  if (follower.behind) json["records_behind"] = *follower.behind;
   json["age_seconds"] = nullptr;
   if (follower.age >= 0) json["age_seconds"] = follower.age;
   return json;
@@ -280,9 +288,13 @@ void PrintText(const Follower& follower) {
     std::printf("cannot be looked at: %s\n", Shown(follower.error.message()).c_str());
     return;
   }
-  std::printf("shows record %llu, %llu behind what is acknowledged; ",
-              static_cast<unsigned long long>(follower.said.record),
-              static_cast<unsigned long long>(follower.behind));
+  std::printf("shows record %llu, ", static_cast<unsigned long long>(follower.said.record));
+  if (follower.behind) {
+    std::printf("%llu behind what is acknowledged; ",
+                static_cast<unsigned long long>(*follower.behind));
+  } else {
+    std::printf("UNKNOWN how far behind; ");
+  }
   if (follower.age < 0) {
     std::printf("NOT VOUCHED FOR: how old that is nobody knows yet\n");
   } else {

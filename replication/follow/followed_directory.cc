@@ -55,16 +55,24 @@ uint64_t SeqOf(std::string_view line) {
   return seq;
 }
 
-// The time that this line of a mark states. Nothing: it is being written.
-std::optional<uint64_t> AsOfOf(std::string_view line) {
-  const size_t second = line.rfind(' ') + 1;
-  uint64_t micros = 0;
+// The time that this line of a mark states. Nothing: it is being written, or no clock has it.
+std::optional<std::chrono::system_clock::time_point> AsOfOf(std::string_view line) {
+  const std::string twice(line.substr(line.rfind(' ') + 1));
+  int64_t micros = 0;
+  const auto [end, error] = std::from_chars(twice.data(), twice.data() + twice.size(), micros);
+  const bool whole = error == std::errc() && end == twice.data() + twice.size();
+  if (!whole || line != "as-of " + twice + " " + twice) return std::nullopt;
+  using Time = std::chrono::system_clock::time_point;
+  const std::chrono::microseconds since(micros);
+  if (micros < 0 || since > Time::max().time_since_epoch()) return std::nullopt;
+  return Time(since);
+}
+
+void ReadBranch(std::string_view text, FollowedDirectory::Origin* origin) {
   const auto [end, error] =
-      std::from_chars(line.data() + second, line.data() + line.size(), micros);
-  if (error != std::errc() || end != line.data() + line.size()) return std::nullopt;
-  const std::string_view twice = line.substr(second);
-  if (line != "as-of " + std::string(twice) + " " + std::string(twice)) return std::nullopt;
-  return micros;
+      std::from_chars(text.data(), text.data() + text.size(), origin->branch_epoch);
+  const std::string_view owner = text.substr(static_cast<size_t>(end - text.data()));
+  if (owner.size() > 1 && owner != " -") origin->branch_owner = owner.substr(1);
 }
 
 // The name without its leading digits, or nothing if it has none.
@@ -224,26 +232,26 @@ Result<FollowedDirectory::Said> FollowedDirectory::Read(const std::string& path)
     return NotFound("name the directory that hyperloopctl follow --to names: " + path + " has no " +
                     kMark);
   if (!fd) return FromErrno(errno, "open " + mark);
-  // While the time is being written its two numbers differ; the next look finds it whole.
-  for (int look = 0;; ++look) {
-    HL_ASSIGN_OR_RETURN(const std::string text, ReadMark(fd.get(), mark));
-    Said said;
-    bool torn = false;
-    for (std::string_view rest = text; !rest.empty();) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      const std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.starts_with("group ")) said.group = line.substr(6);
-      if (line.starts_with("record ")) said.record = SeqOf(line);
-      if (!line.starts_with("as-of ")) continue;
-      const std::optional<uint64_t> micros = AsOfOf(line);
-      torn = !micros.has_value();
-      if (micros) said.as_of.emplace(std::chrono::microseconds(static_cast<int64_t>(*micros)));
-    }
-    if (said.group.empty())
-      return Corruption("remove " + path + " and follow anew: " + mark + " names no group");
-    if (!torn || look == 2) return said;
+  // Somebody may be writing it: what two looks find alike is whole.
+  HL_ASSIGN_OR_RETURN(std::string text, ReadMark(fd.get(), mark));
+  for (int look = 0; look < 4; ++look) {
+    HL_ASSIGN_OR_RETURN(std::string again, ReadMark(fd.get(), mark));
+    if (text == again) break;
+    text = std::move(again);
   }
+  Said said;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.starts_with("group ")) said.origin.group = line.substr(6);
+    if (line.starts_with("branch ")) ReadBranch(line.substr(7), &said.origin);
+    if (line.starts_with("record ")) said.record = SeqOf(line);
+    if (line.starts_with("as-of ")) said.as_of = AsOfOf(line);
+  }
+  if (said.origin.group.empty())
+    return Corruption("remove " + path + " and follow anew: " + mark + " names no group");
+  return said;
 }
 
 Result<std::optional<std::string>> FollowedDirectory::Show(const State& state, Time now) {

@@ -82,12 +82,12 @@ class FollowedDirectory {
 
   // What a directory says of itself to whoever looks, whether or not somebody follows there now.
   struct Said {
-    std::string group;    // uuid text
+    Origin origin;
     uint64_t record = 0;  // the last one that is shown
     // Everything that was acknowledged by then is shown. Nothing: nobody has vouched for it yet.
     std::optional<std::chrono::system_clock::time_point> as_of;
   };
-  // Changes nothing. kNotFound: it is no followed directory. kCorruption: the text says nothing.
+  // Changes nothing. kNotFound: it is no followed directory. kCorruption: its mark names no group.
   static Result<Said> Read(const std::string& path);
 
   const Origin& origin() const { return origin_; }

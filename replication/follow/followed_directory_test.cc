@@ -423,10 +423,11 @@ TEST_F(FollowedDirectoryTest, RefusesAnotherBranchAndASecondFollower) {
 
 TEST_F(FollowedDirectoryTest, SaysWhatItShowsAndUpToWhen) {
   EXPECT_THAT(FollowedDirectory::Read(base + "/to").status(), StatusIs(Code::kNotFound));
-  auto directory = Open();
+  auto directory =
+      Must(FollowedDirectory::Open(base + "/to", {"group-1", 7, "owner"}, {seconds(60)}));
   auto said = FollowedDirectory::Read(base + "/to");
   ASSERT_OK(said.status());
-  EXPECT_EQ(said->group, "group-1");
+  EXPECT_EQ(said->origin, directory->origin());
   EXPECT_EQ(said->record, 0u);
   EXPECT_EQ(said->as_of, std::nullopt);
   const std::chrono::system_clock::time_point then(std::chrono::microseconds(1234567890));
@@ -439,7 +440,8 @@ TEST_F(FollowedDirectoryTest, AMarkThatSaysNothingIsRefusedAndATornTimeIsNone) {
   fs::create_directory(base + "/to");
   std::ofstream(base + "/to/hyperloop-follower") << "nothing\n";
   EXPECT_THAT(FollowedDirectory::Read(base + "/to").status(), StatusIs(Code::kCorruption));
-  for (const char* const time : {"as-of 17 18", "as-of 17", "as-of ", "as-of x x"}) {
+  for (const char* const time : {"as-of 17 18", "as-of 17", "as-of ", "as-of x x", "as-of -1 -1",
+                                 "as-of 9300000000000000 9300000000000000"}) {
     std::ofstream(base + "/to/hyperloop-follower") << "group g\nrecord 7\n" << time << "\n";
     const auto said = FollowedDirectory::Read(base + "/to");
     ASSERT_OK(said.status());

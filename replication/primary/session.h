@@ -15,7 +15,7 @@
 // under the lane's mutex: replicas, device, region key and group change then, and no other thread
 // looks at them.
 //
-// Forked children. Each call asks first whether it is in one, before it touches a lock.
+// Forked children. Each call of the Store asks whether it is in one before it touches a lock.
 #pragma once
 
 #include <atomic>

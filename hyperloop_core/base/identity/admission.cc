@@ -25,7 +25,7 @@ std::optional<size_t> WhoGivesWay(std::span<const Stranger> strangers, std::stri
   if (!full && (is_known || unknown < limits.all)) return std::nullopt;
   const Sum* most = nullptr;
   for (const auto& [each, sum] : sources) {
-    // Strangers beside known peers give way to known sources alone, and only if there are no others.
+    // Strangers beside known peers give way to known sources alone, if there are no others.
     if (known.contains(each) && (!is_known || unknown != 0)) continue;
     if (most == nullptr || sum.count > most->count ||
         (sum.count == most->count && strangers[sum.least].rank < strangers[most->least].rank))

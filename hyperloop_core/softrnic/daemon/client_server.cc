@@ -39,7 +39,7 @@ constexpr int kAcceptPauseMs = kAcceptPauseNs / 1'000'000;
 Result<std::unique_ptr<ClientServer>> ClientServer::Listen(const std::string& path, Engine* engine,
                                                            EngineLoop* loop,
                                                            std::shared_ptr<Log> log,
-                                                           ControlLimits limits) {
+                                                           ClientServerLimits limits) {
   std::unique_ptr<ClientServer> server(
       new ClientServer(path, engine, loop, std::move(log), limits));
   server->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
@@ -66,7 +66,7 @@ Result<std::unique_ptr<ClientServer>> ClientServer::Listen(const std::string& pa
 }
 
 ClientServer::ClientServer(std::string path, Engine* engine, EngineLoop* loop,
-                           std::shared_ptr<Log> log, ControlLimits limits)
+                           std::shared_ptr<Log> log, ClientServerLimits limits)
     : path_(std::move(path)),
       engine_(engine),
       loop_(loop),

@@ -46,7 +46,7 @@
 
 namespace hyperloop::softrnic {
 
-struct ControlLimits {
+struct ClientServerLimits {
   uint32_t connections = 1024;          // of all processes of this user
   uint32_t client_connections = 64;     // of one process
   uint32_t client_command_percent = 2;  // of the engine's time, after a burst
@@ -57,7 +57,7 @@ class ClientServer {
   // Listens at `path` (see ListenAt). `engine` and `loop` outlive the server.
   static Result<std::unique_ptr<ClientServer>> Listen(const std::string& path, Engine* engine,
                                                       EngineLoop* loop, std::shared_ptr<Log> log,
-                                                      ControlLimits limits = {});
+                                                      ClientServerLimits limits = {});
   // Closes and removes the socket. Run must have returned; the engine loop too.
   ~ClientServer();
   ClientServer(const ClientServer&) = delete;
@@ -83,7 +83,7 @@ class ClientServer {
   enum Kind : uint64_t { kListener, kStop, kEvicted, kDelivered, kSocket, kProcess };
 
   ClientServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
-               ControlLimits limits);
+               ClientServerLimits limits);
   Status Watch(int fd, uint64_t id, Kind kind);
   // Runs `event` of a client, which ends if memory runs out in it.
   template <class Event>
@@ -137,7 +137,7 @@ class ClientServer {
   const std::shared_ptr<Log> log_;
   LimitedLog ends_;  // of clients that are evicted
   RefusalLog refusals_;
-  const ControlLimits limits_;
+  const ClientServerLimits limits_;
   const std::shared_ptr<ClientThreads> threads_ =
       std::make_shared<ClientThreads>(ClientThreads::Options{});
   const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>(threads_);

@@ -1,4 +1,4 @@
-// Tests how the control server shares the engine's time and its own among clients. The program is
+// Tests how the client server shares the engine's time and its own among clients. The program is
 // linked so that the test decides what time it is, whether there is room for a mapping, and how
 // long the server of a file system is silent.
 #include "softrnic/daemon/client_server.h"

@@ -191,8 +191,8 @@ bool LinkServer::IsFull() const {
          kMaxConnections;
 }
 
-// Returns the serial number of the connection to close for a new one from `source`. 0: none. Strangers
-// that came first give way first (admission.h).
+// Returns the serial number of the connection to close for a new one from `source`. 0: none.
+// Strangers that came first give way first (admission.h).
 uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   std::vector<Stranger> strangers;
   std::vector<uint64_t> serials;

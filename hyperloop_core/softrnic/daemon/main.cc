@@ -49,7 +49,7 @@ struct Options {
   ClientLimits client;
   uint64_t client_table_mib = ClientLimits{}.table_bytes >> 20;
   uint64_t client_mapped_gib = ClientLimits{}.mapped_bytes >> 30;
-  ControlLimits control;
+  ClientServerLimits control;
   metrics::ServerOptions metrics;
   std::string log_level = "info";
 };

@@ -1,4 +1,4 @@
-// A daemon's engine and control server in the test's process, and clients that speak its protocol
+// A daemon's engine and client server in the test's process, and clients that speak its protocol
 // without the driver.
 #pragma once
 
@@ -134,11 +134,11 @@ class RawClient {
   std::vector<std::byte> buffer_ = std::vector<std::byte>(sizeof(Reply) + kMaxReplyText);
 };
 
-// The engine and the control server have a thread each.
+// The engine and the client server have a thread each.
 struct World {
   // `starts`: else the clients' messages wait until Start.
   explicit World(const std::string& path, const ClientLimits& client = {},
-                 const ControlLimits& control = {}, bool starts = true)
+                 const ClientServerLimits& control = {}, bool starts = true)
       : socket(path), engine(EngineOptions{.limits = client}) {
     loop = Must(EngineLoop::Create(&engine, {.spin_us = 0}));
     server = Must(ClientServer::Listen(socket, &engine, loop.get(), log, control));
