@@ -530,7 +530,7 @@ void LinkServer::KnowSource(const std::string& source) {
 
 // Forgets the sources at which there is neither a peer nor an open link's other end.
 void LinkServer::ForgetSources() {
-  std::set<std::string> present;
+  KnownSources present;
   for (const auto& neighbour : Neighbours())
     if (!neighbour->gone) present.insert(neighbour->address.Source());
   for (const auto& [serial, c] : connections_)
