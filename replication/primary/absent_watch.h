@@ -21,8 +21,8 @@
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/mutex.h"
+#include "membership/member_silence.h"
 #include "membership/take_plan.h"
-#include "primary/member_silence.h"
 #include "primary/ways.h"
 #include "region/region_layout.h"
 

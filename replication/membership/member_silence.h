@@ -1,5 +1,4 @@
-// MemberSilence: since when members of a group answer no request. It has no thread, no clock and no
-// socket.
+// MemberSilence: since when members of a group answer no request.
 #pragma once
 
 #include <chrono>
@@ -7,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "membership/take_plan.h"
-#include "region/region_layout.h"
+#include "membership/configuration.h"
+#include "membership/standing.h"
 
 namespace hyperloop {
 

@@ -1,4 +1,4 @@
-#include "primary/member_silence.h"
+#include "membership/member_silence.h"
 
 #include <utility>
 
