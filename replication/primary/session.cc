@@ -182,6 +182,9 @@ Status Session::ArmGroup() {
 
 Status Session::MakeLane(const TakeRequest& request) {
   const auto own = pool_->region();
+  keeping_.emplace(keeping::Terms{Rules(), failure_times_.absence, failure_times_.answer,
+                                  info_.group, own.size()},
+                   configuration_);
   JournalOptions journal_options;
   journal_options.window = options_.window;
   journal_options.space_timeout = options_.space_timeout;
@@ -189,7 +192,8 @@ Status Session::MakeLane(const TakeRequest& request) {
   if (decisions_ != nullptr) journal_options.decided = &decisions_->decided_word();
   journal_options.check = [this] {
     HL_RETURN_IF_ERROR(CheckMembers());
-    unproven_ = nullptr;
+    if (!keeping_->group().unproven.empty())
+      keeping_->Step(keeping::Worked{}, std::chrono::steady_clock::now());
     return CheckForChange();
   };
   journal_options.recover = [this](const Status& cause, uint64_t acked,
@@ -392,18 +396,25 @@ Status Session::Close() {
     }
     closing_ = true;
     EndThreads();
-    if (fenced_) {
-      const MutexLock fence_lock(fence_mutex_);
-      status = fence_;
-    } else {
-      const Status released = GiveBack(false);
-      if (status.ok()) status = released;
-    }
+    const Status released = LetGo();
+    if (status.ok() || fenced_) status = released;
   }
   Disarm();
   pool_.reset();
   taken_ = false;
   return status;
+}
+
+// Nobody brings the group back any more, so the machine is this thread's.
+Status Session::LetGo() {
+  const auto now = std::chrono::steady_clock::now();
+  if (std::holds_alternative<keeping::Release>(keeping_->Step(keeping::Close{}, now))) {
+    const Status released = GiveBack(false);
+    keeping_->Step(keeping::Done<keeping::Release>{released}, now);
+    return released;
+  }
+  const MutexLock lock(fence_mutex_);
+  return fence_;
 }
 
 Status Session::GiveBack(bool never_served) {

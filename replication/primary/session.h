@@ -1,8 +1,8 @@
 // Session: the Store over a group of replicas. It takes the group as the machine of
 // membership/taking.h decides (session_driver.cc), serves and closes it (session.cc), ships whole
-// files (session_files.cc), lets finished files leave the region (session_leaving.cc), brings back
-// a group that stopped answering (session_recover.cc), and finds a way around a cut between
-// replicas (session_chain.cc).
+// files (session_files.cc), lets finished files leave the region (session_leaving.cc), keeps the
+// group as the machine of membership/keeping.h decides (session_keeping.cc), and finds a way around
+// a cut between replicas (session_chain.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
 // not answer may be brought back in the other half. So a call fails only after both. When a replica
@@ -44,7 +44,7 @@
 #include "inspect/member_check.h"
 #include "log/log_lane.h"
 #include "membership/choose_member.h"
-#include "membership/judgement.h"
+#include "membership/keeping.h"
 #include "membership/take_plan.h"
 #include "primary/absent_watch.h"
 #include "primary/chain_order.h"
@@ -251,63 +251,28 @@ class Session final : public Store {
   // `attached`: the members' memory can be reached.
   std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
 
-  // --- bringing back (session_recover.cc), under the lane's mutex
+  // --- bringing back, under the lane's mutex: what the machine decides, the driver carries out
+  // (session_keeping.cc), by what is in session_recover.cc
+  class KeepingDriver;
+  // This is JournalOptions::recover.
+  Result<Recovered> BringBack(const Status& cause, uint64_t acked,
+                              std::chrono::nanoseconds patience);
+  // Makes errors retryable that come from a member's answer.
+  static Status Retryable(const Status& status);
+  bool OwnRnicFailed() const;
   // Opens device_ anew.
   Status OpenOwnDevice();
   // Whether this node has been without an RNIC for ack_timeout. It then no longer shows the
   // replicas that it lives: another node may take the group from a primary that cannot serve.
   bool IsMute() const;
-  // This is JournalOptions::recover.
-  Result<Recovered> BringBack(const Status& cause, uint64_t acked,
-                              std::chrono::nanoseconds patience);
-  // `planned`: the group works, and is to change.
-  void NoteOutOfReach(const Status& cause, bool planned);
-  // In these, `joiner` is an absent replica that is to be a member, or a new one that is to be of
-  // the group, absent at first; null: there is none.
-  // Sets since when the group does not answer: the moment at which it was heard of last.
-  void NoteSilence(std::chrono::steady_clock::time_point since);
-  // What follows if the group stays away, for messages.
-  std::string Outlook() const;
-  void NoteBack(ReplicaHandle* joiner);
-  // `joiner` could not be taken in. `own_fault`: because this node's own RNIC daemon failed.
-  void NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault);
-  Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
-                                 ReplicaHandle* joiner);
   // `sources`: members that may give sound bytes for damaged ones.
   Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
-  Judgement LookAtStanding(std::chrono::nanoseconds patience);
-  // How long a member may take to say that it is there; not below FailureTimes::answer.
-  std::chrono::nanoseconds MostHello() const;
-  // Whether only members that have been silent for heartbeat_timeout fail. `now`: the answers.
-  bool OnlySilentFail(std::span<const std::optional<control::HelloReplyT>> now) const;
-  // Whether the member fails at its work, although it gave this answer.
-  bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
-  // Changes a configuration, and makes its replicas the members.
-  void LeaveOut(const Judgement& judgement, Configuration* next);
-  Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
-  Status Announce(ReplicaHandle& newcomer, Configuration* next);
-  // Sets taken_back_ if an absent replica is to leave the group, and forgets one whose removal
-  // nobody proposes any more. False: there is none.
-  bool NoteLeaver();
-  // Whether this configuration records the replica whose addition is to be taken back, or that is
-  // to leave.
-  bool HasTakenBack(const Configuration& configuration) const;
-  // Whether it may go now. One that is to leave may only as long as AbsentWatch names it, and only
-  // if it is the only absent one of `next`.
-  bool TakesBack(const Configuration& next) const;
   // As AbsentWatch::Options::few_hold.
   bool FewHold(size_t of) const;
-  void NoteAddition(const ReplicaHandle* joiner);
-  // Whether the configuration has it, perhaps as an absent one.
-  bool IsOfGroup(const ReplicaHandle& replica) const;
-  bool IsOfOptions(const ReplicaHandle& replica) const;
   ReplicaHandle* HandleAt(const std::string& address) const;
-  // A replica that was left out and can be taken in now, or one that is proposed and can be added;
-  // null: there is none. Replicas change one at a time, so that none suffers from another one's
-  // failure.
-  ReplicaHandle* ReadyJoiner();
-  // Fails once ReadyJoiner names a replica, or a member has been silent for heartbeat_timeout.
-  // Group operations then end, and the group is brought back with the one or without the other.
+  keeping::Offers OffersNow() const;
+  // Fails once the watch offers a replica, or a member has been silent for heartbeat_timeout. Group
+  // operations then end, and the group is brought back with the one or without the other.
   Status CheckForChange() const;
   void WatchAbsent();
   // Whether the RNIC of a replica that is to be taken in, and the others that it would exchange
@@ -331,8 +296,8 @@ class Session final : public Store {
   // The same, of a member that went back to an older copy of its pool (WentBack). kUnavailable:
   // what it holds must not be overwritten; it counts as missing then (put_back_).
   Status JudgePutBack(const ReplicaHandle& member, const control::HelloReplyT& hello);
-  // Why that is so of each member that gave these answers; empty: it is not.
-  std::vector<std::string> WhyPutBack(std::span<const std::optional<control::HelloReplyT>> now);
+  // Why that is so of a member that gave this answer; empty: it is not.
+  std::string WhyPutBack(const ReplicaHandle& member, const control::HelloReplyT& now);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
   // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
@@ -377,6 +342,8 @@ class Session final : public Store {
   // Releases the members. They may then serve the next primary at once or, if this one never wrote
   // a record under its epoch, the former one again.
   Status GiveBack(bool never_served);
+  // The machine's last step: the members are released, unless this primary is fenced.
+  Status LetGo();
   // Destroys what ArmGroup made, the access to the members and the device. Heartbeat and own pool
   // stay.
   void DropGroup();
@@ -420,8 +387,6 @@ class Session final : public Store {
   CutWays cut_ways_{options_.replicas.size(), options_.ack_timeout};
   bool found_cut_ = false;  // one was noted since somebody looked
   std::string cut_off_;     // the address of the later replica of the way that was noted last
-  // The member that was taken in last, until the group is found working with it.
-  ReplicaHandle* unproven_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;
   // Since when no device can be opened; nothing: one could.
@@ -431,8 +396,7 @@ class Session final : public Store {
   Ownership own_;
   Configuration configuration_;  // of own_.epoch
   KnownOwners known_owners_;
-  bool tells_absences_ = false;  // the members are to be told of absences_ anew
-  Absences absences_;            // of its absent replicas, perhaps of others that were once absent
+  Absences absences_;  // of its absent replicas, perhaps of others that were once absent
   RegionInfo info_;
   LogState log_state_;
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
@@ -463,21 +427,9 @@ class Session final : public Store {
   // What was read of the best member before it was sealed, redone, until the taking has used it.
   std::optional<RegionImage> seen_;
 
-  // Of additions while the group serves, by address: the replica that was recorded last and was no
-  // member since; and one that then could not be taken in, or that is to leave, until the group has
-  // it no more.
-  std::string announced_, taken_back_;
-  bool leaves_ = false;  // taken_back_ is to leave as long as somebody proposes it
-
-  // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
-  // ones are compared.
-  std::vector<std::optional<control::HelloReplyT>> looks_before_;
-  std::chrono::steady_clock::time_point looked_{};
+  // Under the lane's mutex; nothing before the first record of the epoch.
+  std::optional<keeping::Keeping> keeping_;
   std::atomic<bool> out_of_reach_{false};
-  bool tried_ = false;  // while out_of_reach_: members were asked to work again
-  std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
-  std::string lost_time_;                               // the same, for people
-  std::string lost_to_;                                 // the first cause, while out_of_reach_
 
   // What the journal of a replica proves that is absent, or new, and its answer before it was read.
   struct Held {

@@ -385,8 +385,6 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
   refused_though_all_run_ = false;
   only_prepares_ = request.only_prepares;
-  looks_before_.clear();
-  unproven_ = nullptr;
   stands_in_for_.reset();
   seen_.reset();
   members_.clear();

@@ -376,7 +376,6 @@ Status Session::InstallAll(Configuration next, bool lasting) {
   configuration_ = std::move(next);
   configuration_.epoch = own_.epoch;
   configuration_.owner = OwnerDigest(own_.owner);
-  looks_before_.clear();
   epoch_.store(own_.epoch, std::memory_order_relaxed);
   NotePresent();
   return {};

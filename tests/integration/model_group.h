@@ -1,16 +1,21 @@
 // A group as a model: its replicas are the product's nodes (model_replica.h), and its primaries
-// take it by the product's machine (model_taking.h). Queues and bytes are models.
+// take and keep it by the product's machines (model_taking.h, model_keeping.h). Queues, bytes and
+// time are models.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "integration/model_replica.h"
+#include "membership/keeping.h"
 #include "membership/taking.h"
 #include "primary/equalize.h"
 
@@ -22,7 +27,9 @@ struct ModelPrimary {
   Configuration configuration;
   ModelRegion own;
   uint64_t acked = 0;
-  bool broken = false;  // its group stopped answering
+  bool broken = false;                           // its group stopped answering
+  bool blocks = false;                           // it never goes on without replicas
+  std::optional<keeping::Keeping> keeping = {};  // once it serves
 
   ModelUser user() const { return {owner, configuration.epoch}; }
 };
@@ -33,8 +40,11 @@ class ModelGroup {
   using Below = std::function<uint64_t(uint64_t bound)>;
   explicit ModelGroup(Below below) : below_(std::move(below)) {}
 
+  static constexpr std::chrono::seconds kAbsence{2};
+
   std::vector<std::unique_ptr<ModelReplica>> replicas;
-  std::vector<ModelPrimary> primaries;
+  std::deque<ModelPrimary> primaries;
+  keeping::Time now = keeping::Time(std::chrono::hours(1));
   std::string wrong;                // the first promise that was broken; empty: none
   uint64_t operations_fail_in = 3;  // one of so many appends fails somewhere
   bool rivals = false;              // others may act while a taking is under way
@@ -147,12 +157,27 @@ class ModelGroup {
   // --- what primaries write
 
   // Appends the epoch's first record, which all members must take.
-  Status BeginServing(ModelPrimary primary) {
+  Status BeginServing(ModelPrimary primary, const FailureRules& rules) {
     primary.acked = SeqOf(primary.own.tail());
+    primary.blocks = !rules.may_leave_out;
+    primary.keeping.emplace(keeping::Terms{rules, kAbsence, std::chrono::milliseconds(500),
+                                           *ParseUuid(kGroup), kRegion},
+                            primary.configuration);
     AppendEpoch(&primary);
     if (primary.broken) return Unavailable("a member takes no records");
     primaries.push_back(std::move(primary));
     return {};
+  }
+  // The group of this primary is back: its members have all that it ever wrote.
+  void GoOnServing(ModelPrimary* primary) {
+    primary->configuration = primary->keeping->group().configuration;
+    primary->broken = false;
+    const ModelRecord* const last = primary->own.tail();
+    // A successor may have acknowledged more already.
+    if (!Contains(Kept(primary->configuration), last)) Acknowledge(primary, last);
+    primary->acked = SeqOf(last);
+    if (last == nullptr || last->configuration.epoch < primary->configuration.epoch)
+      AppendEpoch(primary);
   }
   void AppendEpoch(ModelPrimary* primary) {
     const std::vector<size_t> changes = {0};

@@ -102,6 +102,9 @@ class ModelReplica {
     request.lasting = lasting;
     return Ask<control::DoneT>(request).status();
   }
+  Status Reconnect(const ModelUser& user) {
+    return Ask<control::DoneT>(From<control::ReconnectRequestT>(user)).status();
+  }
   // Gives access to the region, and queues that serve. Both last until the node ends them.
   Status Attach(const ModelUser& user) {
     auto request = From<control::AttachRequestT>(user);

@@ -2,7 +2,6 @@
 // (membership/taking.h) as the session does.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <set>
 #include <string>
@@ -11,59 +10,29 @@
 
 #include "common/random_uuid.h"
 #include "control/owner.h"
-#include "integration/model_group.h"
+#include "integration/model_messages.h"
 
 namespace hyperloop {
 
-class ModelTaking {
+class ModelTaking : public ModelMessages {
  public:
   struct Caller {
     taking::Wish wish;
     std::vector<std::string> list;  // addresses
     std::set<std::string> reached;  // those that answer
   };
-  ModelTaking(ModelGroup& group, const Caller& caller) : group_(group), caller_(caller) {
+  ModelTaking(ModelGroup& group, const Caller& caller) : ModelMessages(group), caller_(caller) {
     Next(taking::Begin{caller_.wish});
   }
 
   const taking::State& state() const { return taking_.state(); }
   const taking::Taking& taking() const { return taking_; }
-  bool over() const { return messages_.empty(); }
   bool serves() const { return std::holds_alternative<taking::Serving>(state()); }
-  // Whether the next message is one that may be lost, or the last one of a process.
-  bool may_be_cut() const { return messages_.front().may_be_cut; }
-  // Whether others could notice when it arrives, or change what it finds.
-  bool matters() const { return messages_.front().touches != 0 && messages_.front().matters; }
-  // The replicas that it touches, a bit for each.
-  uint64_t touches() const { return messages_.front().touches; }
-  void Advance() {
-    const Message message = std::move(messages_.front());
-    messages_.pop_front();
-    Finish(message.carry_out());
-  }
-  // The next message does not arrive.
-  void Lose() {
-    messages_.pop_front();
-    Finish(Unavailable("a message was lost"));
-  }
 
  private:
-  struct Message {
-    std::function<Status()> carry_out;
-    uint64_t touches = kAll;
-    bool may_be_cut = true;
-    bool matters = true;
-  };
-  using Replica = Configuration::Replica;
-  static constexpr uint64_t kAll = ~uint64_t{0};
-
   // --- the machine
 
-  void Finish(const Status& status) {
-    if (status.ok() && !messages_.empty()) return;
-    messages_.clear();
-    Next(answer_(status));
-  }
+  void Answer(const Status& status) override { Next(answer_(status)); }
   void Next(taking::Event event) {
     effect_ = taking_.Step(std::move(event), RandomUuid);
     std::visit([this](const auto& each) { Begin(each); }, effect_);
@@ -72,25 +41,9 @@ class ModelTaking {
   void AnswerDone(const Effect&) {
     answer_ = [](const Status& status) { return taking::Done<Effect>{status}; };
   }
-  // A step that nothing can cut short.
-  void Alone(std::function<Status()> carry_out, uint64_t touches, bool matters = true) {
-    messages_.push_back({std::move(carry_out), touches, false, matters});
-  }
-  void ToEach(const std::vector<Replica>& replicas,
-              const std::function<Status(ModelReplica&)>& carry_out) {
-    for (const Replica& each : replicas) {
-      ModelReplica* const replica = group_.At(each.address);
-      messages_.push_back({[carry_out, replica] { return carry_out(*replica); }, BitOf(*replica)});
-    }
-  }
   const taking::Draft& draft() const { return taking_.draft(); }
   const std::vector<Replica>& members() const { return draft().plan.configuration.replicas; }
   ModelReplica& Member(size_t i) const { return *group_.At(members()[i].address); }
-  uint64_t BitOf(const ModelReplica& replica) const {
-    for (size_t i = 0; i < group_.replicas.size(); ++i)
-      if (group_.replicas[i].get() == &replica) return uint64_t{1} << i;
-    return 0;
-  }
 
   // --- effects
 
@@ -109,7 +62,7 @@ class ModelTaking {
             return {};
           return Unavailable("a replica is out of reach");
         },
-        kAll);
+        kEveryReplica);
     answer_ = [this](const Status& status) -> taking::Event {
       if (!status.ok()) return taking::Looked{status, std::move(missing_)};
       return taking::Looked{std::move(looks_), std::move(missing_)};
@@ -123,7 +76,7 @@ class ModelTaking {
             looks_.push_back({each.name, each.address, group_.At(each.address)->Hello()});
           return {};
         },
-        kAll);
+        kEveryReplica);
   }
   void Begin(const taking::Watch&) {
     draft_looks_ = draft().looks;
@@ -138,7 +91,7 @@ class ModelTaking {
             return InvalidArgument("this makes another group");
           return group_.MayOpen(draft());
         },
-        kAll, false);
+        kEveryReplica, false);
     answer_ = [](const Status& status) { return taking::Judged{status}; };
   }
   void Begin(const taking::Ask&) {
@@ -162,9 +115,8 @@ class ModelTaking {
   void Begin(const taking::Seal& effect) {
     user_ = {effect.owner, effect.epoch};
     for (size_t i = 0; i < members().size(); ++i) {
-      ModelReplica* const replica = &Member(i);
-      messages_.push_back({[this, i, replica] { return SealAt(*replica, draft().looks[i].hello); },
-                           BitOf(*replica)});
+      ToEach({members()[i]},
+             [this, i](ModelReplica& replica) { return SealAt(replica, draft().looks[i].hello); });
     }
     answer_ = [this](const Status& status) -> taking::Event {
       if (!status.ok()) return taking::Sealed{status};
@@ -177,7 +129,7 @@ class ModelTaking {
   }
 
   void Begin(const taking::Equalise& effect) {
-    Alone([this] { return Pull(); }, kAll);
+    Alone([this] { return Pull(); }, kEveryReplica);
     AnswerDone(effect);
   }
   Status Pull() {
@@ -196,7 +148,7 @@ class ModelTaking {
       group_.CheckContent(draft().plan.configuration, own_);
     own_.ring = own_.tail();
     own_.Redo();
-    Push(cut);
+    Push(own_, members(), cut);
     return {};
   }
   // Damaged bytes are those of another member, unless one with the same log is sound: then that one
@@ -210,28 +162,6 @@ class ModelTaking {
         group_.Fail("the bytes of a damaged member are believed");
     }
     own_.unsound = false;
-  }
-  // What a cut leaves is perhaps not flushed.
-  void Push(const std::vector<bool>& cut) {
-    for (ModelGroup::Write& write : group_.WritesOf(own_, cut)) {
-      ModelReplica* const replica = &Member(write.member);
-      const auto reached = [this, replica] {
-        return replica->IsReachedBy(user_) ? Status() : Unavailable("the access is gone");
-      };
-      messages_.push_back({[replica, reached, change = std::move(write.change)]() -> Status {
-                             HL_RETURN_IF_ERROR(reached());
-                             replica->Format();
-                             change(replica->region);
-                             return {};
-                           },
-                           BitOf(*replica), /*may_be_cut=*/false, /*matters=*/false});
-      messages_.push_back({[replica, reached]() -> Status {
-                             HL_RETURN_IF_ERROR(reached());
-                             replica->flushed = replica->region;
-                             return {};
-                           },
-                           BitOf(*replica), /*may_be_cut=*/true, /*matters=*/false});
-    }
   }
 
   void Begin(const taking::Install& effect) {
@@ -263,10 +193,10 @@ class ModelTaking {
     AnswerDone(effect);
   }
   void Begin(const taking::Serve& effect) {
-    messages_.push_back({[this] {
+    AtLast([this] {
       ModelPrimary primary{user_.owner, std::get<taking::Arming>(state()).next, own_};
-      return group_.BeginServing(std::move(primary));
-    }});
+      return group_.BeginServing(std::move(primary), caller_.wish.rules);
+    });
     AnswerDone(effect);
   }
   // Some replicas do not hear of it.
@@ -281,22 +211,19 @@ class ModelTaking {
             replica->Ask<control::DoneT>(request).status().IgnoreError();
             return {};
           },
-          BitOf(*replica));
+          BitOf(replica));
     }
     AnswerDone(effect);
   }
   void Begin(const taking::End&) {}
 
-  ModelGroup& group_;
   const Caller caller_;
   taking::Taking taking_;
   taking::Effect effect_;
-  std::deque<Message> messages_;
   std::function<taking::Event(const Status&)> answer_;
   std::vector<MemberLook> looks_, draft_looks_;
   std::vector<MissingReplica> missing_;
   std::vector<MemberContent> content_;
-  ModelUser user_;
   ModelRegion own_;
 };
 

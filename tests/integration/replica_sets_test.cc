@@ -1,14 +1,15 @@
 // Which sets of replicas can serve, and what they hold: random openings, changes of the group's
 // replicas, lost pools, power failures and primaries that bring their group back, each cut short
-// anywhere. Nodes, takings, judgements and choices are the product's; queues and bytes are models.
+// anywhere. Nodes, and what decides of takings and of keeping, are the product's; queues,
+// bytes and time are models.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <random>
 
 #include "control/messages.h"
+#include "integration/model_keeping.h"
 #include "integration/model_taking.h"
-#include "membership/judgement.h"
 #include "options/option_text.h"
 #include "region/region_layout.h"
 
@@ -72,6 +73,7 @@ class Group {
   uint64_t forced() const { return forced_; }
   uint64_t openings() const { return openings_; }
   uint64_t changes() const { return changes_; }
+  uint64_t regained() const { return regained_; }
 
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
@@ -156,69 +158,42 @@ class Group {
     if (!taking.taking().draft().plan.change.empty()) ++changes_;
   }
 
-  // --- a primary that brings its group back, in the order of Session::TryBringBack
+  // --- a primary that brings its group back
 
+  // Only those that had been left out before are watched.
   void Recover() {
     if (model_.primaries.empty()) return;
     ModelPrimary& primary = model_.primaries[Below(model_.primaries.size())];
-    const Configuration own = primary.configuration;
-    std::vector<std::optional<control::HelloReplyT>> looks;
-    for (const auto& each : own.replicas) {
-      ModelReplica* const there = Below(4) == 0 ? nullptr : At(each.address);
-      looks.emplace_back();
-      if (there != nullptr) looks.back() = there->Hello();
+    const Configuration own = primary.keeping->group().configuration;
+    ModelKeeping::Call call;
+    for (const auto& each : own.All())
+      if (Below(4) != 0) call.reached.insert(each.address);
+    if (Below(4) != 0) call.silence = std::chrono::seconds(10);
+    if (Below(4) == 0) call.patience = std::chrono::seconds(1);
+    if (Below(2) == 0)
+      for (const auto& each : own.absent)
+        if (call.reached.contains(each.address)) call.offers.ready.push_back(each.address);
+    if (kind_ != Kind::kCuts) ProposeAtRandom(own, &call);
+    steps_left_ = Below(2) == 0 ? UINT64_MAX : Below(8 * own.replicas.size());
+    ModelKeeping keeping(model_, primary, call);
+    while (!keeping.over() && wrong().empty()) {
+      if (!keeping.may_be_cut() || steps_left_-- != 0) {
+        keeping.Advance();
+        continue;
+      }
+      if (Below(2) == 0) return;  // the call ends without a word
+      keeping.Lose();
     }
-    const Judgement judgement =
-        JudgeStanding(own, looks, looks, LeastReplicas(own, {Below(4) != 0, 0}));
-    if (judgement.standing == Standing::kFenced || judgement.standing == Standing::kWait) return;
-    Configuration next = own;
-    if (judgement.standing == Standing::kShrink) LeaveOut(judgement, &next);
-    uint64_t epoch = judgement.epoch;
-    if (Below(2) == 0) TakeInOne(own, &next, &epoch);
-    steps_left_ = Below(2) == 0 ? UINT64_MAX : Below(5 * next.replicas.size());
-    primary.broken = !BringBack(own, next, epoch, &primary);
+    if (keeping.is_back()) ++regained_;
   }
-  bool BringBack(const Configuration& own, Configuration next, uint64_t epoch,
-                 ModelPrimary* primary) {
-    const ModelUser user{primary->owner, epoch};
-    const std::vector<bool> cut(next.replicas.size());
-    for (const auto& each : next.replicas) {
-      const control::HelloReplyT seen = At(each.address)->Hello();
-      if (ServedByAnother(seen, own) || !Reach() || !At(each.address)->Seal(user, seen).ok())
-        return false;
-    }
-    for (const auto& each : next.replicas)
-      if (!Reach() || !At(each.address)->Attach(user).ok()) return false;
-    primary->own.ring = primary->own.tail();
-    primary->own.Redo();
-    for (const ModelGroup::Write& write : model_.WritesOf(primary->own, cut)) {
-      ModelReplica& replica = *At(next.replicas[write.member].address);
-      replica.Format();
-      write.change(replica.region);
-      if (!Reach()) return false;
-      replica.flushed = replica.region;
-    }
-    for (const auto& each : next.replicas)
-      if (!Reach() || !At(each.address)->Install(user, next, false).ok()) return false;
-    next.epoch = epoch;
-    primary->configuration = next;
-    for (const auto& each : next.replicas)
-      if (!Reach() || !At(each.address)->Connect(user, next.replicas.size()).ok()) return false;
-    primary->broken = false;
-    primary->acked = SeqOf(primary->own.tail());
-    model_.AppendEpoch(primary);
-    return !primary->broken;
-  }
-  // Whether the next message arrives.
-  bool Reach() { return steps_left_-- != 0; }
-  // Only those that had been left out before are watched.
-  void TakeInOne(const Configuration& own, Configuration* next, uint64_t* epoch) {
-    for (const Configuration::Replica& absent : own.absent) {
-      ModelReplica* const there = At(absent.address);
-      if (there != nullptr && TakeIn(own, *ParseUuid(kGroup), kRegion, absent.address,
-                                     there->Hello(), model_.Addresses(), next, epoch)
-                                  .ok())
-        return;
+  // Somebody wants one to come, or to leave, perhaps.
+  void ProposeAtRandom(const Configuration& own, ModelKeeping::Call* call) {
+    if (Below(8) == 0 && own.absent.empty() && own.replicas.size() < 7) {
+      const std::string added = model_.Add().address;
+      call->reached.insert(added);
+      call->offers.newcomer = added;
+    } else if (Below(8) == 0 && own.absent.size() == 1) {
+      call->offers.leaver = own.absent.front().address;
     }
   }
 
@@ -294,7 +269,7 @@ class Group {
   const Kind kind_;
   ModelGroup model_;
   uint64_t steps_left_ = 0;
-  uint64_t openings_ = 0, changes_ = 0, settled_ = 0, forced_ = 0;
+  uint64_t openings_ = 0, changes_ = 0, settled_ = 0, forced_ = 0, regained_ = 0;
 };
 
 uint64_t Seeds(uint64_t usual) {
@@ -304,7 +279,7 @@ uint64_t Seeds(uint64_t usual) {
 
 TEST(ReplicaSetsTest, OneSetServesWhateverWasCutShort) {
   const uint64_t last = Seeds(800);
-  uint64_t openings = 0, changes = 0, settled = 0, forced = 0;
+  uint64_t openings = 0, changes = 0, settled = 0, forced = 0, regained = 0;
   for (uint64_t seed = 1; seed <= last; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Group group(seed, seed % 2 == 0 ? Kind::kEverything : Kind::kOpenings);
@@ -316,12 +291,14 @@ TEST(ReplicaSetsTest, OneSetServesWhateverWasCutShort) {
     changes += group.changes();
     settled += group.settled();
     forced += group.forced();
+    regained += group.regained();
   }
   // Most openings are meant to be cut short or refused, but not all.
   EXPECT_GT(openings, 2 * last);
   EXPECT_GT(changes, last / 2);
   EXPECT_GT(settled, last / 2);
   EXPECT_GT(forced, last / 100);
+  EXPECT_GT(regained, last);
 }
 
 TEST(ReplicaSetsTest, WhatOpeningsThatWereCutShortLeaveIsWholeAndOpens) {
