@@ -140,8 +140,8 @@ class ProposalTest : public testing::Test {
     configuration_.absent.push_back({RandomUuid(), kLeftOut});
     Watch();
   }
-  bool IsAdded() const { return watch_->Newcomer().has_value(); }
-  bool IsLeaving() const { return watch_->Leaver().has_value(); }
+  bool IsAdded() const { return watch_->Offered().newcomer.has_value(); }
+  bool IsLeaving() const { return watch_->Offered().leaver.has_value(); }
   // Whether the log says so before the group is changed.
   bool IsRefused(std::string_view why) const {
     const auto changes = [&] { return IsAdded() || IsLeaving(); };
@@ -243,7 +243,7 @@ TEST_F(ProposalTest, WhatAnOperatorVouchesForLeaves) {
   member_->Tell(RemovalOf("tool"));
   WatchShrunken();
   EXPECT_TRUE(Eventually([&] { return IsLeaving(); }));
-  EXPECT_EQ(watch_->Leaver(), kLeftOut);
+  EXPECT_EQ(watch_->Offered().leaver, kLeftOut);
 }
 
 TEST_F(ProposalTest, AMemberHasNoReplicaLeaveByItself) {

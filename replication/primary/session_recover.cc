@@ -61,7 +61,7 @@ Status Session::CheckForChange() const {
   if (absent_watch_->any_ready()) return Unavailable("a replica can be taken in, or given up");
   if (!absent_watch_->any_silent()) return {};
   std::string silent;
-  for (const std::string& each : absent_watch_->Silent())
+  for (const std::string& each : absent_watch_->Offered().silent)
     silent += Text(silent.empty() ? "" : ", ", "replica ", each);
   return Unavailable(Text("no request was answered for heartbeat_timeout = ",
                           options_.heartbeat_timeout.count(), " ms by ", silent));
@@ -74,14 +74,13 @@ ReplicaHandle* Session::HandleAt(const std::string& address) const {
 }
 
 keeping::Offers Session::OffersNow() const {
-  keeping::Offers offers;
-  if (absent_watch_ == nullptr) return offers;
-  offers.silent = absent_watch_->Silent();
+  if (absent_watch_ == nullptr) return {};
+  keeping::Offers offers = absent_watch_->Offered();
   offers.few_hold = FewHold(configuration_.replicas.size());
-  if (ending_) return offers;
-  offers.ready = absent_watch_->Ready();
-  if (const auto newcomer = absent_watch_->Newcomer()) offers.newcomer = newcomer->address;
-  offers.leaver = absent_watch_->Leaver();
+  if (!ending_) return offers;
+  offers.ready.clear();
+  offers.newcomer.reset();
+  offers.leaver.reset();
   return offers;
 }
 
