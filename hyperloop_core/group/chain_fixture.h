@@ -52,11 +52,13 @@ struct ChainOptions {
   uint32_t slots = 0;
   uint64_t region_size = 1 << 16;
   rnic::Media media = rnic::Media::kRam;
+  // Not empty: the devices are those of the hyperloop-rnicd at this socket, not embedded ones.
+  std::string daemon_socket = {};
   // Not null: opens each host's device, instead of the embedded RNIC.
   std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
   bool threaded = false;            // the engine runs on a thread of its own
   uint32_t spin_us = 50;            // of that thread
-  WaitMode wait = WaitMode::kPoll;  // of the primary; the others need a thread
+  WaitMode wait = WaitMode::kPoll;  // of the primary; the others need a thread or a daemon
   std::chrono::nanoseconds poll_time = std::chrono::microseconds(50);  // of WaitMode::kHybrid
   bool check_ordering = true;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
@@ -133,8 +135,10 @@ class Chain {
   Status Open(Node* node, const std::string& host) {
     if (options_.open_device) {
       HL_ASSIGN_OR_RETURN(node->device, options_.open_device(host));
-    } else {
+    } else if (options_.daemon_socket.empty()) {
       HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
+    } else {
+      HL_ASSIGN_OR_RETURN(node->device, softrnic::OpenDaemonDevice({options_.daemon_socket, host}));
     }
     HL_ASSIGN_OR_RETURN(node->pd, node->device->AllocatePd());
     HL_ASSIGN_OR_RETURN(node->memory, node->device->AllocateBuffer(options_.region_size));
@@ -146,7 +150,7 @@ class Chain {
     return Status::Ok();
   }
 
-  bool stepped() const { return !options_.threaded; }
+  bool stepped() const { return !options_.threaded && options_.daemon_socket.empty(); }
 
   Status MakeReplica(uint32_t i) {
     Node& node = replicas_[i];
