@@ -64,6 +64,9 @@ Status ModelledGroup::MakeReplica(uint32_t i) {
   node.cpu = static_cast<CpuMember*>(node.member.get());
   node.processor = std::make_unique<Processor>(costs_, setup_.load, polls,
                                                setup_.seed * kMaxGroupSize + i, timeline_.now());
+  const MemberInfo& info = node.member->info();
+  const uint64_t ring = uint64_t{info.slots} * CpuSlotBytes(info.group_size);
+  if (polls) node.nic->polled = {info.staging_addr, info.staging_addr + ring};
   node.nic->on_message = [this, &node](Nanoseconds at) {
     HaveTurn(node, std::max(node.processor->Begins(at), node.busy_until));
   };

@@ -208,8 +208,10 @@ void Nic::Arrive(LinkId link, std::vector<std::byte> packet) {
   const auto parsed = softrnic::ParsePacket(packet);
   if (!parsed.ok()) return;
   const bool request = softrnic::IsRequest(parsed->type);
-  const bool message =
-      parsed->type == PacketType::kSend || (parsed->flags & softrnic::kPacketImm) != 0;
+  const bool message = parsed->type == PacketType::kSend ||
+                       (parsed->flags & softrnic::kPacketImm) != 0 ||
+                       (parsed->type == PacketType::kWrite && parsed->addr >= polled.begin &&
+                        parsed->addr < polled.end);
   const Nanoseconds at = request ? TakeUnit(timeline_.now(), costs_.request_ns) : timeline_.now();
   timeline_.At(at, [this, link, message, copy = std::move(packet)]() mutable {
     inbox_.push_back({{LinkEvent::Kind::kPacket, link}, std::move(copy)});

@@ -45,9 +45,12 @@ class Nic final : private softrnic::Pacer, private softrnic::LinkPort {
   Status Route(const std::string& host, Nic& peer);
   // The node's processor has just rung doorbells, which reach the RNIC at `at`.
   void RingAt(Nanoseconds at);
-  // Called when a SEND or an immediate has arrived, and when anything has; with the moment at which
-  // the processor can see it.
+  // Called when a message has arrived, and when anything has; with the moment at which the processor
+  // can see it. A message is a SEND, a WRITE with an immediate, or one into `polled`.
   std::function<void(Nanoseconds)> on_message, on_anything;
+  struct {
+    uint64_t begin = 0, end = 0;
+  } polled;  // memory in which the processor looks for messages
 
   uint64_t wqes() const { return wqes_; }
   // Packets sent: requests, and READs and atomics among them.

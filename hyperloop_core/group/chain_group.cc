@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "group/cpu_message.h"
 #include "group/infos.h"
 #include "group/result_area.h"
 #include "hyperloop/core/text.h"
@@ -131,8 +132,21 @@ Sge ChainGroup::MessageSge(uint64_t m) const {
 
 void ChainGroup::SetMessage(SendRequest* send, const Sge& message) {
   send->opcode = Opcode::kSend;
-  send->solicited = true;  // wakes a replica that waits for completion events
   send->sges = std::span(&message, 1);
+}
+
+// A WRITE into the first replica's ring (cpu_message.h).
+void ChainGroup::SetRingMessage(SendRequest* write, uint64_t m, std::span<const Sge> pieces) const {
+  const uint32_t slot = geometry_.slot(m);
+  uint32_t length = 0;
+  for (const Sge& piece : pieces) length += piece.length;
+  const bool events = geometry_.datapath == Datapath::kCpuEvent;
+  write->opcode = events ? Opcode::kWriteImm : Opcode::kWrite;
+  write->solicited = events;  // wakes the replica's thread
+  write->imm = slot;
+  write->sges = pieces;
+  write->remote_addr = CpuSlotEnd(next_.staging_addr, slot, geometry_.group_size) - length;
+  write->rkey = next_.staging_rkey;
 }
 
 Status ChainGroup::Post(uint64_t m, const Operation& operation) {
@@ -140,8 +154,11 @@ Status ChainGroup::Post(uint64_t m, const Operation& operation) {
   if (pipelined()) return PostPipelined(m, operation);
   std::array<SendRequest, 3> requests;
   size_t n = 0;
-  const Sge data = DataSge(operation), message = MessageSge(m);
-  if (operation.write.size != 0) SetData(&requests[n++], operation, data);
+  const std::array<Sge, 2> pieces = {DataSge(operation), MessageSge(m)};
+  const std::span<const Sge> carrying(pieces), message = carrying.last(1);
+  const bool by_cpu = geometry_.datapath != Datapath::kOffload;
+  const bool carried = by_cpu && CarriedBytes(operation.write.size) != 0;
+  if (operation.write.size != 0 && !carried) SetData(&requests[n++], operation, pieces[0]);
   if (flush) {
     SendRequest& read = requests[n++];
     read.opcode = Opcode::kRead;
@@ -150,7 +167,11 @@ Status ChainGroup::Post(uint64_t m, const Operation& operation) {
     read.rkey = next_.region_rkey;
   }
   requests[n].fence = true;
-  SetMessage(&requests[n++], message);
+  if (by_cpu) {
+    SetRingMessage(&requests[n++], m, carried ? carrying : message);
+  } else {
+    SetMessage(&requests[n++], message[0]);
+  }
   return PostDown(m, std::span(requests.data(), n));
 }
 

@@ -2,8 +2,8 @@
 // and cpu-event. They differ in the message that goes with each operation.
 //
 // Cost of Post in a group of 3: the message (with offload about 60 stores to memory that was last
-// used a lap ago, see patch_messages.h), then one Post of WRITE, READ (if flushed) and SEND with
-// one doorbell. An acknowledgement costs one compare for each replica.
+// used a lap ago, see patch_messages.h), then one Post of WRITE, READ (if flushed) and SEND, or with
+// cpu-polling and cpu-event often of one WRITE alone, with one doorbell. An acknowledgement costs one compare for each replica.
 #pragma once
 
 #include <memory>
@@ -61,11 +61,13 @@ class ChainGroup final : public GroupBase {
   bool pipelined() const { return program_.pipelined(); }
   Status PostPipelined(uint64_t m, const Operation& operation);
   Status PostDown(uint64_t m, std::span<const rnic::SendRequest> requests);
-  // The WRITE of an operation's data, and the SEND of its message.
+  // The WRITE of an operation's data, and the request that brings its message.
   rnic::Sge DataSge(const Operation& operation) const;
   void SetData(rnic::SendRequest* write, const Operation& operation, const rnic::Sge& data) const;
   rnic::Sge MessageSge(uint64_t m) const;
   static void SetMessage(rnic::SendRequest* send, const rnic::Sge& message);
+  void SetRingMessage(rnic::SendRequest* write, uint64_t m,
+                      std::span<const rnic::Sge> pieces) const;
 
   void OnLastReplica(const rnic::Completion& completion);
   // FlushOrder::kPipelined. Hop 0 leads from here to replica 0, and hop i from replica i − 1 to

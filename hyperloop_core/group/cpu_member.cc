@@ -16,10 +16,11 @@
 
 #include "base/cpu_pause.h"
 #include "base/signal_event.h"
-#include "group/cpu_message.h"
 #include "group/infos.h"
+#include "group/polled_memory.h"
 #include "hyperloop/core/out_of_memory.h"
 #include "hyperloop/core/text.h"
+#include "rnic/wqe.h"
 
 namespace hyperloop {
 
@@ -29,9 +30,13 @@ using rnic::Sge;
 
 namespace {
 
-constexpr size_t kMaxDirty = 64;          // ranges; more are made durable even without a flush
-constexpr uint32_t kBlocksOfMessage = 4;  // of the send ring at most, inline
+constexpr size_t kMaxDirty = 64;       // ranges; more are made durable even without a flush
+constexpr uint32_t kBlocksOfSlot = 8;  // of the send ring, where messages are inline
+constexpr uint32_t kMostCarriedInline =
+    64;  // bytes; more of them cost the CPU more than the device
 constexpr uint32_t kClockInterval = 64;
+// A polling thread looks so seldom at completions that it does not wait for: those are errors.
+constexpr uint32_t kTurnsBetweenLooks = 16;
 constexpr auto kMostIdle = std::chrono::microseconds(50);
 
 }  // namespace
@@ -58,50 +63,69 @@ Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::Pr
   return std::unique_ptr<Member>(std::move(member));
 }
 
+Status CpuMember::MakeRing(rnic::Device& device, rnic::ProtectionDomain& pd) {
+  slot_bytes_ = CpuSlotBytes(geometry_.group_size);
+  const size_t bytes = size_t{geometry_.slots} * slot_bytes_;
+  HL_ASSIGN_OR_RETURN(ring_, device.AllocateBuffer(bytes));
+  HL_ASSIGN_OR_RETURN(ring_mr_, pd.Register(ring_->data(), ring_->size(),
+                                            rnic::kLocalWrite | rnic::kRemoteWrite, {}));
+  HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(bytes));
+  HL_ASSIGN_OR_RETURN(staging_mr_,
+                      pd.Register(staging_->data(), staging_->size(), rnic::kLocalWrite, {}));
+  slots_ = ring_->data();
+  places_ = staging_->data();
+  places_lkey_ = staging_mr_->lkey();
+  return Status::Ok();
+}
+
 Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                         rnic::MemoryRegion& region) {
   const uint32_t slots = geometry_.slots;
-  const size_t stride = (CpuMessageBytes(geometry_.group_size) + 63) / 64 * 64;
-  HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(slots * stride));
-  HL_ASSIGN_OR_RETURN(staging_mr_,
-                      pd.Register(staging_->data(), staging_->size(), rnic::kLocalWrite, {}));
-  const bool events = geometry_.datapath == Datapath::kCpuEvent;
+  HL_RETURN_IF_ERROR(MakeRing(device, pd));
   // Messages travel inside the request where the device can: it need not fetch them.
-  inline_messages_ = device.caps().max_inline >= CpuMessageBytes(geometry_.group_size);
-  // The ring has room for WRITE and SEND of every slot; an inline message takes up to 4 blocks. A
-  // smaller ring is no error: what does not fit waits.
-  const uint32_t send_ring = std::min(inline_messages_ ? 2 * kBlocksOfMessage * slots : 2 * slots,
-                                      uint32_t{kMaxRingBlocks});
-  HL_ASSIGN_OR_RETURN(cq_, device.CreateCq({.depth = slots + send_ring, .events = events}));
+  // Short messages travel inside the request where the device can: it need not fetch them.
+  most_inline_ = std::min(device.caps().max_inline,
+                          CpuMessageBytes(geometry_.group_size) + kMostCarriedInline);
+  // At most half of the slots, a window, have requests here: a WRITE of data, and a message of at
+  // most 6 blocks. A smaller ring is no error: what does not fit waits.
+  const uint32_t message_blocks =
+      rnic::WqeBlocks((2 + rnic::InlineSegments(most_inline_)) * rnic::kSegmentBytes);
+  const uint32_t send_ring =
+      std::min(message_blocks > 1 ? kBlocksOfSlot * slots : 2 * slots, uint32_t{kMaxRingBlocks});
+  HL_ASSIGN_OR_RETURN(
+      cq_, device.CreateCq({.depth = (events() ? slots : 0) + send_ring, .events = events()}));
   rnic::QpAttr attr;
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.send_wqebbs = send_ring;
   attr.recv_wqes = 0;
   attr.link_timeout = kMemberPatience;
-  attr.max_inline = inline_messages_ ? CpuMessageBytes(geometry_.group_size) : 0;
+  attr.max_inline = most_inline_;
   attr.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(attr));
   attr.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
   attr.send_wqebbs = 16;
   attr.max_inline = 0;
-  attr.recv_wqes = slots;
+  attr.recv_wqes = events() ? slots : 0;
   HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(attr));
-  if (events) {
+  if (events()) {
     stop_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_fd_) return FromErrno(errno, "eventfd");
+    receive_sge_ = {reinterpret_cast<uint64_t>(places_), 1, places_lkey_};
+    receives_.assign(slots / 4, {.id = 0, .sges = std::span(&receive_sge_, 1)});
   }
   region_ = reinterpret_cast<std::byte*>(region.addr());
   info_ = InfoOf(device, region, options_.position, geometry_);
   info_.up_qpn = up_->qpn();
   info_.down_qpn = down_->qpn();
+  info_.staging_addr = reinterpret_cast<uint64_t>(slots_);
+  info_.staging_rkey = ring_mr_->rkey();
+  seed_ = CpuRingSeed(info_);
   dirty_.reserve(kMaxDirty);
   outgoing_.reserve(slots + 2 * kBatch);
   outgoing_sges_.reserve(slots + 2 * kBatch);
   // A request gives its room in the ring back when the next signaled request completes. At most a
   // quarter of the ring holds requests behind the last signaled one.
-  signal_interval_ = send_ring / (4 * kBlocksOfMessage);
-  receive_sges_.resize(slots / 4);
-  receives_.resize(slots / 4);
+  signal_interval_ = send_ring / (4 * message_blocks);
   return Status::Ok();
 }
 
@@ -122,35 +146,22 @@ Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo
     next_addr_ = primary.ack_addr;
     next_rkey_ = primary.ack_rkey;
   } else {
-    next_addr_ = chain[options_.position + 1].region_addr;
-    next_rkey_ = chain[options_.position + 1].region_rkey;
+    const MemberInfo& member = chain[options_.position + 1];
+    next_region_ = member.region_addr;
+    next_region_rkey_ = member.region_rkey;
+    next_addr_ = member.staging_addr;
+    next_rkey_ = member.staging_rkey;
+    next_seed_ = CpuRingSeed(member);
   }
   HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));
   HL_RETURN_IF_ERROR(up_->Connect(previous).WithContext("connecting to the previous node"));
-  for (uint32_t first = 0; first < geometry_.slots; first += geometry_.slots / 4)
-    HL_RETURN_IF_ERROR(PostReceives(first, geometry_.slots / 4));
+  for (int quarter = 0; events() && quarter < 4; ++quarter) HL_RETURN_IF_ERROR(PostReceives());
   if (driver_ == Driver::kCaller) return Status::Ok();
   return StartThread();
 }
 
-Sge CpuMember::Place(uint32_t slot, uint32_t offset, uint32_t length) const {
-  return {reinterpret_cast<uint64_t>(MessageAt(slot)) + offset, length, staging_mr_->lkey()};
-}
-
-CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
-  const size_t stride = (CpuMessageBytes(geometry_.group_size) + 63) / 64 * 64;
-  return reinterpret_cast<CpuMessage*>(staging_->data() + slot * stride);
-}
-
-// A slot's buffer receives again a lap later. By then everything that was forwarded from it is
-// answered, because the window is at most half a lap.
-Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t slot = geometry_.slot(first + i);
-    receive_sges_[i] = Place(slot, 0, CpuMessageBytes(geometry_.group_size));
-    receives_[i] = {.id = slot, .sges = std::span(&receive_sges_[i], 1)};
-  }
-  return up_->PostReceive(std::span(receives_.data(), count)).WithContext("posting receives");
+Status CpuMember::PostReceives() {
+  return up_->PostReceive(receives_).WithContext("posting receives");
 }
 
 // --- serving
@@ -158,71 +169,148 @@ Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
 Result<size_t> CpuMember::Turn() {
   if (!failure_.ok()) [[unlikely]]
     return failure_;
-  HL_ASSIGN_OR_RETURN(const size_t taken, cq_->Poll(completions_));
-  if (taken == 0) [[likely]]
-    return taken;
-  for (size_t i = 0; i < taken; ++i) {
-    if (Status served = Serve(completions_[i]); !served.ok()) {
-      failure_ = std::move(served);
-      return failure_;
-    }
+  if (!events() && signaled_ == 0 && NothingCame(LastWord()) &&
+      ++turns_ % kTurnsBetweenLooks != 0) {
+    return size_t{0};
   }
-  if (Status posted = PostOutgoing(); !posted.ok()) {
-    failure_ = std::move(posted);
+  size_t done = 0;
+  if (!Work(&done)) [[unlikely]]
     return failure_;
-  }
-  while (consumed_ >= geometry_.slots / 4) {
-    const uint32_t first = geometry_.slot(served_ - consumed_);
-    failure_ = PostReceives(first, geometry_.slots / 4);
-    HL_RETURN_IF_ERROR(failure_);
-    consumed_ -= geometry_.slots / 4;
-  }
-  return taken;
+  return done;
 }
 
-Status CpuMember::Serve(const rnic::Completion& completion) {
+bool CpuMember::Work(size_t* done) {
+  if (events()) {
+    if (!TakeCompletions(done)) return false;
+  } else {
+    if (!TakeFromRing(done)) return false;
+    if ((*done == 0 || signaled_ != 0) && !TakeCompletions(done)) return false;
+  }
+  if (*done == 0) return true;
+  failure_ = PostOutgoing();
+  if (!failure_.ok() || !events()) return failure_.ok();
+  for (; failure_.ok() && consumed_ >= receives_.size(); consumed_ -= receives_.size())
+    failure_ = PostReceives();
+  return failure_.ok();
+}
+
+bool CpuMember::TakeFromRing(size_t* done) {
+  for (; *done < kBatch && MessageCame(); ++*done)
+    if (!Serve()) return false;
+  return failure_.ok();
+}
+
+bool CpuMember::TakeCompletions(size_t* done) {
+  const Result<size_t> taken = cq_->Poll(completions_);
+  if (!taken.ok()) {
+    failure_ = taken.status();
+    return false;
+  }
+  for (size_t i = 0; i < *taken; ++i)
+    if (!Complete(completions_[i])) return false;
+  *done += *taken;
+  return true;
+}
+
+uint64_t CpuMember::LastWord() const {
+  const std::byte* const end = slots_ + (size_t{geometry_.slot(served_)} + 1) * slot_bytes_;
+  return LoadPolled(reinterpret_cast<const uint64_t*>(end - sizeof(uint64_t)));
+}
+
+// In the first lap a slot is empty.
+bool CpuMember::NothingCame(uint64_t last_word) const {
+  const uint64_t due = served_ + 1;
+  return last_word == (due > geometry_.slots ? due - geometry_.slots : 0);
+}
+
+bool CpuMember::MessageCame() {
+  const uint64_t last_word = LastWord();
+  if (NothingCame(last_word)) return false;
+  // The place still has the slot's message of the last lap. All that was sent on from there is
+  // answered, because the window is at most half a lap.
+  const size_t end = (size_t{geometry_.slot(served_)} + 1) * slot_bytes_;
+  const CpuPlace place(places_ + end, geometry_.group_size);
+  if (!TakeCpuMessage(slots_ + end, seed_, place, &arrived_)) [[unlikely]] {
+    failure_ = NotWhole(last_word);
+    return false;
+  }
+  torn_since_ = {};
+  return true;
+}
+
+// A message whose bytes are still arriving looks like one that is wrong.
+Status CpuMember::NotWhole(uint64_t last_word) {
+  const auto now = std::chrono::steady_clock::now();
+  if (torn_since_ == std::chrono::steady_clock::time_point{}) torn_since_ = now;
+  if (now - torn_since_ < kMostTorn) return Status::Ok();
+  return Corruption(Text("what lies in the ring where operation ", served_ + 1,
+                         " was due ends with number ", last_word,
+                         " and has been no whole message for ", kMostTorn.count(), " s"));
+}
+
+bool CpuMember::Complete(const rnic::Completion& completion) {
   if (completion.status != rnic::WcStatus::kSuccess) {
     const char* const queue = completion.qpn == info_.up_qpn ? "the queue from the previous node"
                                                              : "the queue to the next node";
-    return Aborted(Text(queue, " failed: ", rnic::WcStatusName(completion.status), " after ",
-                        served_, " operations"));
+    failure_ = Aborted(Text(queue, " failed: ", rnic::WcStatusName(completion.status), " after ",
+                            served_, " operations"));
+    return false;
   }
-  if (completion.opcode == rnic::WcOpcode::kSendSide) return Status::Ok();  // ring room
-  const uint64_t m = served_;
-  CpuMessage* const message = MessageAt(geometry_.slot(m));
-  if (completion.id != geometry_.slot(m) ||
-      completion.byte_length != CpuMessageBytes(geometry_.group_size)) {
-    return Corruption(Text("a message of ", completion.byte_length, " B in place ", completion.id,
-                           " where operation ", m + 1, " was due"));
+  if (completion.opcode == rnic::WcOpcode::kSendSide) {  // ring room
+    if (signaled_ != 0) --signaled_;
+    return true;
   }
-  HL_ASSIGN_OR_RETURN(const Operation operation,
-                      DecodeCpuMessage(*message, m + 1, info_.region_size, geometry_.group_size));
-  HL_RETURN_IF_ERROR(Apply(operation, message));
-  Forward(m, operation);
-  ++served_;
   ++consumed_;
-  return Status::Ok();
+  if (completion.opcode != rnic::WcOpcode::kReceiveWriteImm ||
+      completion.imm != geometry_.slot(served_) || !MessageCame()) {
+    failure_ = Corruption(Text("a message with immediate ", completion.imm, ", of ",
+                               completion.byte_length, " B, came where operation ", served_ + 1,
+                               " was due, and brought no whole message"));
+    return false;
+  }
+  return Serve();
 }
 
-// The write has landed already, because the queue keeps the order. The copy follows, then the CAS.
-Status CpuMember::Apply(const Operation& operation, CpuMessage* message) {
-  ReplicaResult& result = Results(message)[options_.position];
-  result.original = 0;
-  if (const Operation::Copy& copy = operation.copy; copy.size != 0)
+// Serves the message in `arrived_`. A long write has landed already, because the queue keeps the
+// order.
+bool CpuMember::Serve() {
+  if (Status bad = DecodeCpuMessage(arrived_.place().message(), served_ + 1, info_.region_size,
+                                    geometry_.group_size, &operation_);
+      !bad.ok()) [[unlikely]] {
+    failure_ = std::move(bad);
+    return false;
+  }
+  if (!Apply()) return false;
+  Forward();
+  ++served_;
+  return true;
+}
+
+// The write, the copy, then the CAS.
+bool CpuMember::Apply() {
+  const CpuPlace& place = arrived_.place();
+  ReplicaResult result{0, place.message().result.sequence};
+  const Range& write = operation_.write;
+  if (const uint32_t carried = CarriedBytes(write.size); carried != 0)
+    std::memcpy(region_ + write.offset, place.carried(carried), carried);
+  if (const Operation::Copy& copy = operation_.copy; copy.size != 0)
     std::memcpy(region_ + copy.destination, region_ + copy.source, copy.size);
-  const Operation::Cas& cas = operation.cas;
+  const Operation::Cas& cas = operation_.cas;
   if (cas.present && (cas.execute_map >> options_.position & 1) != 0) {
     std::atomic_ref word(*reinterpret_cast<uint64_t*>(region_ + cas.offset));
     result.original = cas.expected;
     word.compare_exchange_strong(result.original, cas.desired);
   }
-  HL_RETURN_IF_ERROR(Durable(operation));
-  result.word = message->result.sequence;
-  return Status::Ok();
+  if (options_.persist) {
+    failure_ = Durable();
+    if (!failure_.ok()) return false;
+  }
+  arrived_.SetResult(options_.position, result);
+  return true;
 }
 
-Status CpuMember::Durable(const Operation& operation) {
-  if (!options_.persist) return Status::Ok();
+Status CpuMember::Durable() {
+  const Operation& operation = operation_;
   const auto note = [this](uint64_t offset, uint64_t size) {
     if (size != 0) dirty_.push_back({offset, offset + size});
   };
@@ -241,33 +329,42 @@ Status CpuMember::Durable(const Operation& operation) {
   return Status::Ok();
 }
 
-SendRequest& CpuMember::Add(const Sge& sge) {
-  outgoing_sges_.push_back(sge);
-  return outgoing_.emplace_back();
+// A request that sends `length` bytes of the message in `arrived_`.
+SendRequest& CpuMember::Add(const std::byte* at, uint32_t length) {
+  outgoing_sges_.push_back({reinterpret_cast<uint64_t>(at), length, places_lkey_});
+  SendRequest& request = outgoing_.emplace_back();
+  request.inline_data = length <= most_inline_;
+  request.rkey = next_rkey_;
+  return request;
 }
 
-void CpuMember::Forward(uint64_t m, const Operation& operation) {
-  const uint32_t slot = geometry_.slot(m);
+void CpuMember::Forward() {
+  const uint32_t slot = geometry_.slot(served_), size = geometry_.group_size;
+  const CpuPlace& place = arrived_.place();
   if (geometry_.is_tail(options_.position)) {
-    SendRequest& ack = Add(Place(slot, kCpuMessageResult, ResultBytes(geometry_.group_size)));
+    SendRequest& ack = Add(place.begin() + kCpuMessageResult, ResultBytes(size));
     ack.opcode = Opcode::kWriteImm;
-    ack.inline_data = inline_messages_;
     ack.imm = slot;
-    ack.remote_addr = next_addr_ + uint64_t{slot} * AckStride(geometry_.group_size);
-    ack.rkey = next_rkey_;
+    ack.remote_addr = next_addr_ + uint64_t{slot} * AckStride(size);
     return;
   }
-  if (operation.write.size != 0) {
-    SendRequest& write = Add({reinterpret_cast<uint64_t>(region_) + operation.write.offset,
-                              static_cast<uint32_t>(operation.write.size), info_.region_lkey});
-    write.opcode = Opcode::kWrite;
-    write.remote_addr = next_addr_ + operation.write.offset;
-    write.rkey = next_rkey_;
+  const Range& write = operation_.write;
+  const uint32_t carried = CarriedBytes(write.size);
+  if (carried != write.size) {
+    outgoing_sges_.push_back({reinterpret_cast<uint64_t>(region_) + write.offset,
+                              static_cast<uint32_t>(write.size), info_.region_lkey});
+    SendRequest& data = outgoing_.emplace_back();
+    data.opcode = Opcode::kWrite;
+    data.remote_addr = next_region_ + write.offset;
+    data.rkey = next_region_rkey_;
   }
-  SendRequest& send = Add(Place(slot, 0, CpuMessageBytes(geometry_.group_size)));
-  send.opcode = Opcode::kSend;
-  send.inline_data = inline_messages_;
-  send.solicited = true;
+  arrived_.Finish(next_seed_);
+  const uint32_t length = carried + CpuMessageBytes(size);
+  SendRequest& message = Add(place.carried(carried), length);
+  message.opcode = events() ? Opcode::kWriteImm : Opcode::kWrite;
+  message.solicited = events();
+  message.imm = slot;
+  message.remote_addr = CpuSlotEnd(next_addr_, slot, size) - length;
 }
 
 Status CpuMember::PostOutgoing() {
@@ -287,6 +384,7 @@ Status CpuMember::PostOutgoing() {
   }
   if (!posted.ok()) return posted.WithContext("posting to the next node");
   unsignaled_ = signaled ? 0 : unsignaled_ + static_cast<uint32_t>(count);
+  signaled_ += signaled ? 1 : 0;
   outgoing_.clear();
   outgoing_sges_.clear();
   return Status::Ok();
@@ -335,7 +433,6 @@ void CpuMember::EndThread() {
 
 void CpuMember::Run() {
   using Clock = std::chrono::steady_clock;
-  const bool events = geometry_.datapath == Datapath::kCpuEvent;
   Clock::time_point idle_since{};
   uint32_t idle_turns = 0;
   bool yields = false;
@@ -347,7 +444,7 @@ void CpuMember::Run() {
       yields = false;
       continue;
     }
-    if (events) {
+    if (events()) {
       if (!Sleep()) return;
       continue;
     }

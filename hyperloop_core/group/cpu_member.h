@@ -2,21 +2,30 @@
 // Naive-RDMA baselines (HyperLoop §6). The chain is the same as with offload, but this process's
 // CPU takes each message, copies, CASes, makes durable and posts the next hop.
 //
-// The baselines are meant to be as fast as they can be. Receives are posted a whole ring ahead and
-// renewed in batches. A message is received into the buffer from which it is forwarded. Everything
-// that one poll brought goes out with one Post and one doorbell, and asks for a completion only as
-// often as the ring needs room. Nothing is allocated, and no clock is read while messages come.
+// The baselines are meant to be as fast as they can be. A message comes by one WRITE into a ring of
+// this node (cpu_message.h), and brings the bytes of a short gWRITE along. Everything that one turn
+// took goes out with one Post and one doorbell, inline where the device can, and asks for a
+// completion only as often as the send ring needs room. Nothing is allocated, and no clock is read
+// while messages come.
 //
-// Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
-// what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
+// Steps per message: copy it out of the ring and check it, decode (~20 compares), memcpy of what it
+// carries, memcpy and CAS if it has them, `persist` for what must be durable, a check for the next
+// ring, and one send request: a WRITE into that ring, or at the tail a WRITE_IMM of the result. A
+// longer gWRITE has a WRITE of its own before it.
 //
-// cpu-polling: the thread polls and never sleeps. After kMostIdle without a message it yields its
-// processor at each turn, so that the group makes progress on a machine with fewer processors than
-// polling threads. cpu-event: with nothing to do the thread requests a notification for the next
-// solicited receive, polls once more, and sleeps.
+// cpu-polling: the thread polls the last word of the slot where the next message ends, and never
+// sleeps. Nothing is received there and nothing completes; only now and then it looks at the
+// completions of its own requests. After kMostIdle without a message it yields its processor at
+// each turn, so that the group makes progress on a machine with fewer processors than polling
+// threads. cpu-event: a thread can sleep only until a completion, so the WRITE of a message has an
+// immediate. It takes a receive, which are posted a whole ring ahead and renewed in batches. With
+// nothing to do the thread requests a notification for the next solicited receive, polls once more,
+// and sleeps.
 //
 // Fail-stop: at the first error completion, bad message or failed `persist` the thread gives up,
 // tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
+// What a WRITE has left in the ring and is no whole message may be one that is still arriving; if it
+// stays so for kMostTorn, it is a bad message.
 #pragma once
 
 #include <pthread.h>
@@ -24,17 +33,17 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "group/cpu_message.h"
 #include "group/geometry.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop {
-
-struct CpuMessage;
 
 class CpuMember final : public Member {
  public:
@@ -50,9 +59,13 @@ class CpuMember final : public Member {
   const MemberInfo& info() const override { return info_; }
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
-  // Processes at most kBatch completions, and serves the messages that they bring. Returns how many
-  // it processed. After an error every call returns an error.
+  // Serves at most kBatch messages. Returns how many messages and completions it took. After an
+  // error every call returns an error.
   Result<size_t> Turn();
+
+  // A message's bytes are placed in microseconds. The processor that does it may be taken away in
+  // between, but not for so long.
+  static constexpr auto kMostTorn = std::chrono::seconds(2);
 
  private:
   static constexpr size_t kBatch = 16;
@@ -62,15 +75,29 @@ class CpuMember final : public Member {
 
   CpuMember(const MemberOptions& options, const GroupGeometry& geometry, Driver driver);
   Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
-  rnic::Sge Place(uint32_t slot, uint32_t offset, uint32_t length) const;
-  CpuMessage* MessageAt(uint32_t slot) const;
-  Status PostReceives(uint32_t first, uint32_t count);
+  Status MakeRing(rnic::Device& device, rnic::ProtectionDomain& pd);
+  bool events() const { return geometry_.datapath == Datapath::kCpuEvent; }
+  Status PostReceives();
 
-  Status Serve(const rnic::Completion& completion);
-  Status Apply(const Operation& operation, CpuMessage* message);
-  Status Durable(const Operation& operation);
-  void Forward(uint64_t m, const Operation& operation);
-  rnic::SendRequest& Add(const rnic::Sge& sge);
+  // Each of these returns false after an error, which is in `failure_` then.
+  bool Work(size_t* done);
+  bool TakeFromRing(size_t* done);
+  bool TakeCompletions(size_t* done);
+  bool Complete(const rnic::Completion& completion);
+  bool Serve();
+  bool Apply();
+
+  // The last word of the slot where the next message ends, and whether it is still that of the
+  // slot's last lap.
+  uint64_t LastWord() const;
+  bool NothingCame(uint64_t last_word) const;
+  // Whether the message that is due is in the ring; it is in `arrived_` then.
+  bool MessageCame();
+  // OK: the rest of the message may be on its way.
+  Status NotWhole(uint64_t last_word);
+  Status Durable();
+  void Forward();
+  rnic::SendRequest& Add(const std::byte* at, uint32_t length);
   // Posts all of `outgoing_`, or none of it if the ring has no room.
   Status PostOutgoing();
 
@@ -85,27 +112,42 @@ class CpuMember final : public Member {
   const Driver driver_;
   MemberInfo info_;
   bool connected_ = false;
-  bool inline_messages_ = false;
+  uint32_t most_inline_ = 0;  // bytes
+  uint32_t slot_bytes_ = 0;
+  const std::byte* slots_ = nullptr;  // of the ring
+  std::byte* places_ = nullptr;       // where the message of each slot is kept, and sent on from
+  uint32_t places_lkey_ = 0;
   std::byte* region_ = nullptr;
-  uint64_t next_addr_ = 0;  // the next node's region, or the primary's ack area
+  uint64_t next_region_ = 0;  // of the next replica
+  uint32_t next_region_rkey_ = 0;
+  uint64_t next_addr_ = 0;  // the next replica's ring, or the primary's ack area
   uint32_t next_rkey_ = 0;
+  uint64_t seed_ = 0, next_seed_ = 0;  // CpuRingSeed of this node and of the next one
   Status failure_;
   // What one Turn polls. It is a member because a local array would be zeroed each time.
   std::array<rnic::Completion, kBatch> completions_;
-  uint64_t served_ = 0;            // messages
-  uint32_t consumed_ = 0;          // receives since the last replenishment
-  std::vector<DirtyRange> dirty_;  // written and not yet durable
+  CheckedMessage arrived_;
+  Operation operation_;  // of that message
+  uint64_t served_ = 0;  // messages
+  uint32_t turns_ = 0;
+  std::chrono::steady_clock::time_point torn_since_{};  // of the message that is due; 0: it is not
+  uint32_t consumed_ = 0;                               // receives since the last replenishment
+  std::vector<DirtyRange> dirty_;                       // written and not yet durable
   std::vector<rnic::SendRequest> outgoing_;
   std::vector<rnic::Sge> outgoing_sges_;  // one for each
-  uint32_t unsignaled_ = 0;               // requests added since one that asks for a completion
+  uint32_t unsignaled_ = 0;               // requests posted since one that asks for a completion
+  uint32_t signaled_ = 0;                 // of those that do, how many have not completed
   uint32_t signal_interval_ = 0;          // the most of them
-  std::vector<rnic::Sge> receive_sges_;
-  std::vector<rnic::ReceiveRequest> receives_;
+  rnic::Sge receive_sge_;                 // a WRITE_IMM takes a receive and leaves its SGE alone
+  std::vector<rnic::ReceiveRequest> receives_;  // a quarter of all
 
-  // Destroyed from the last to the first.
-  std::unique_ptr<rnic::Buffer> staging_;
+  // Destroyed from the last to the first. The queues go before the ring's key, and both before the
+  // memory.
+  std::unique_ptr<rnic::Buffer> ring_;     // `up` writes there
+  std::unique_ptr<rnic::Buffer> staging_;  // the messages, copied out of it; no peer reaches it
+  std::unique_ptr<rnic::MemoryRegion> ring_mr_;
   std::unique_ptr<rnic::MemoryRegion> staging_mr_;
-  std::unique_ptr<rnic::CompletionQueue> cq_;  // receives of up, sends of down
+  std::unique_ptr<rnic::CompletionQueue> cq_;  // sends of down; with events, receives of up
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> up_;
 

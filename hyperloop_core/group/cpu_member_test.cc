@@ -13,8 +13,11 @@
 #include <fstream>
 #include <mutex>
 #include <new>
+#include <random>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "group/chain_fixture.h"
 #include "group/cpu_message.h"
@@ -36,24 +39,24 @@ TEST(CpuMessageTest, CarriesTheOperation) {
   op.copy = {64, 128, 32};
   op.cas = {true, 256, 1, 2, 5};
   op.flush = true;
-  const auto back = DecodeCpuMessage(EncodeCpuMessage(7, op), 7, kMemberRegion, 3);
-  ASSERT_OK(back);
-  EXPECT_EQ(back->write.size, 16u);
-  EXPECT_EQ(back->copy.destination, 128u);
-  EXPECT_EQ(back->cas.desired, 2u);
-  EXPECT_EQ(back->cas.execute_map, 5u);
-  EXPECT_TRUE(back->flush);
+  Operation back;
+  ASSERT_OK(DecodeCpuMessage(EncodeCpuMessage(7, op), 7, kMemberRegion, 3, &back));
+  EXPECT_EQ(back.write.size, 16u);
+  EXPECT_EQ(back.copy.destination, 128u);
+  EXPECT_EQ(back.cas.desired, 2u);
+  EXPECT_EQ(back.cas.execute_map, 5u);
+  EXPECT_TRUE(back.flush);
 }
 
 // Sizes and offsets from a peer are always checked.
 TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   const CpuMessage good = EncodeCpuMessage(1, {.write = {0, 8}, .copy = {}, .cas = {}});
-  const auto refused = [](CpuMessage message) {
-    const Status status = DecodeCpuMessage(message, 1, kMemberRegion, 3).status();
-    EXPECT_THAT(status, StatusIs(Code::kCorruption));
+  Operation op;
+  const auto refused = [&op](CpuMessage message) {
+    EXPECT_THAT(DecodeCpuMessage(message, 1, kMemberRegion, 3, &op), StatusIs(Code::kCorruption));
   };
-  ASSERT_OK(DecodeCpuMessage(good, 1, kMemberRegion, 3));
-  EXPECT_THAT(DecodeCpuMessage(good, 2, kMemberRegion, 3), StatusIs(Code::kCorruption));
+  ASSERT_OK(DecodeCpuMessage(good, 1, kMemberRegion, 3, &op));
+  EXPECT_THAT(DecodeCpuMessage(good, 2, kMemberRegion, 3, &op), StatusIs(Code::kCorruption));
   CpuMessage bad = good;
   bad.write_size = kMemberRegion + 1;
   refused(bad);
@@ -72,6 +75,126 @@ TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   refused(bad);
   bad.execute_map = 1, bad.has_cas = 2;
   refused(bad);
+}
+
+// --- the ring
+
+// A slot, or the place of a message, with message number `sequence` of a group of 3.
+class Slot {
+ public:
+  static constexpr uint32_t kGroupSize = 3, kBytes = CpuSlotBytes(kGroupSize);
+
+  Slot() : memory_(kBytes / sizeof(uint64_t)) {}
+  Slot(uint64_t sequence, const Operation& op, uint64_t seed) : Slot() {
+    place().message() = EncodeCpuMessage(sequence, op);
+    const uint32_t carried = CarriedBytes(op.write.size);
+    std::memset(place().carried(carried), static_cast<int>(sequence), carried);
+    CheckedMessage(place(), {place().carried(carried), carried}).Finish(seed);
+  }
+  std::byte* begin() { return reinterpret_cast<std::byte*>(memory_.data()); }
+  std::byte* end() { return begin() + kBytes; }
+  CpuPlace place() { return {end(), kGroupSize}; }
+  uint64_t& word(size_t i) { return memory_[i]; }
+  friend bool operator==(const Slot&, const Slot&) = default;
+
+ private:
+  std::vector<uint64_t> memory_;
+};
+
+Operation WriteOf(uint64_t size) {
+  Operation op;
+  op.write = {8, size};
+  op.cas = {true, 3000, 1, 2, 7};
+  return op;
+}
+
+// Whether the message in `slot` is whole; then `*number` is its number.
+bool IsTaken(Slot& slot, uint64_t seed, uint64_t* number) {
+  Slot copy;
+  CheckedMessage message;
+  if (!TakeCpuMessage(slot.end(), seed, copy.place(), &message)) return false;
+  *number = message.place().message().result.sequence;
+  return true;
+}
+
+// A device may place the bytes of a WRITE in any order. Whatever part of a message has arrived in a
+// slot that still has the last lap's, it is taken for no message at all.
+TEST(CpuRingTest, AMessageIsWholeOnlyWhenEachByteHasCome) {
+  constexpr uint64_t kSeed = 99;
+  std::mt19937_64 random(7);
+  for (const uint64_t size : {0, 1, 7, 16, 100, 255, 256, 257}) {
+    Slot before(1, WriteOf(100), kSeed), after(9, WriteOf(size), kSeed);
+    const size_t bytes = CarriedBytes(size) + CpuMessageBytes(Slot::kGroupSize);
+    // Below the message the slot keeps what it had.
+    std::memcpy(after.begin(), before.begin(), Slot::kBytes - bytes);
+    const auto check = [&](Slot& mixed) {
+      uint64_t number = 0;
+      const bool taken = IsTaken(mixed, kSeed, &number);
+      if (mixed == after) {
+        EXPECT_TRUE(taken && number == 9);
+      } else if (taken) {
+        EXPECT_EQ(number, 1u) << "half a message counts, of size " << size;
+        EXPECT_EQ(mixed.place().tail().sequence, 1u) << "by which the last lap's is known";
+      }
+    };
+    for (size_t n = 0; n <= bytes; ++n) {
+      Slot front = before, back = before;
+      std::memcpy(front.end() - bytes, after.end() - bytes, n);
+      std::memcpy(back.end() - n, after.end() - n, n);
+      check(front);
+      check(back);
+    }
+    for (int i = 0; i < 2000; ++i) {
+      Slot words = before;
+      for (size_t w = 0; w < Slot::kBytes / 8; ++w)
+        if ((random() & 7) != 0) words.word(w) = after.word(w);
+      check(words);
+      Slot one = after;
+      one.end()[-1 - static_cast<ptrdiff_t>(random() % bytes)] ^= std::byte{1};
+      check(one);
+    }
+  }
+}
+
+// A ring's key and queue are new each time a replica is armed, and they are in the check.
+TEST(CpuRingTest, AMessageForAnotherRingIsNotWhole) {
+  MemberInfo ours;
+  ours.staging_addr = 4096, ours.staging_rkey = 77, ours.up_qpn = 5;
+  Slot slot(1, WriteOf(40), CpuRingSeed(ours));
+  uint64_t number = 0;
+  EXPECT_TRUE(IsTaken(slot, CpuRingSeed(ours), &number));
+  MemberInfo other = ours;
+  other.staging_rkey = 78;
+  EXPECT_FALSE(IsTaken(slot, CpuRingSeed(other), &number));
+  other = ours;
+  other.up_qpn = 6;
+  EXPECT_FALSE(IsTaken(slot, CpuRingSeed(other), &number));
+  other = ours;
+  other.staging_addr = 8192;
+  EXPECT_FALSE(IsTaken(slot, CpuRingSeed(other), &number));
+}
+
+// A replica changes its own result, and the check with it.
+TEST(CpuRingTest, AMessageIsWholeAfterItsResultsWereSet) {
+  Slot slot(1, WriteOf(40), 5), place;
+  CheckedMessage message;
+  ASSERT_TRUE(TakeCpuMessage(slot.end(), 5, place.place(), &message));
+  for (uint32_t i = 0; i < Slot::kGroupSize; ++i) message.SetResult(i, {10u + i, 1});
+  message.Finish(6);
+  uint64_t number = 0;
+  EXPECT_TRUE(IsTaken(place, 6, &number));
+  for (uint32_t i = 0; i < Slot::kGroupSize; ++i) {
+    EXPECT_EQ(place.place().results()[i].original, 10u + i);
+    place.place().results()[i].original ^= 1;
+    EXPECT_FALSE(IsTaken(place, 6, &number)) << i;
+    place.place().results()[i].original ^= 1;
+  }
+}
+
+TEST(CpuRingTest, AnEmptySlotHasNoMessage) {
+  Slot slot;
+  uint64_t number = 0;
+  EXPECT_FALSE(IsTaken(slot, 0, &number));
 }
 
 // --- durability
@@ -137,25 +260,133 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
 
 // --- a primary that keeps no rule
 
-TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
+std::unique_ptr<Chain> ChainBeyondItsWindow(Datapath datapath) {
   auto made =
-      Chain::Create({.datapath = Datapath::kCpuPolling,
+      Chain::Create({.datapath = datapath,
                      .group_size = 2,
                      .window = 4,
                      .slots = 8,
                      .change_program = [](SlotProgram& program) { program.geometry.window = 1024; },
                      .step = [](softrnic::Engine& engine) { engine.Run(64); }});
-  ASSERT_OK(made);
-  Chain& chain = **made;
-  // Replica 1 takes nothing, so that what replica 0 has to pass on piles up there.
+  EXPECT_OK(made);
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+// Replica 1 takes nothing. With events it posts no receives either, so that what replica 0 has to
+// pass on piles up there.
+TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
+  const auto chain = ChainBeyondItsWindow(Datapath::kCpuEvent);
   Status status;
   for (uint64_t n = 0; n < 200 && status.ok(); ++n) {
-    ASSERT_OK(chain.group().Write(8 * n, 8, false));
-    while (chain.rnic().engine().Run(64) != 0) {
+    ASSERT_OK(chain->group().Write(8 * n, 8, false));
+    while (chain->rnic().engine().Run(64) != 0) {
     }
-    status = chain.replica(0).cpu->Turn().status();
+    status = chain->replica(0).cpu->Turn().status();
   }
   EXPECT_THAT(status, StatusIs(Code::kCorruption, HasSubstr("more than the window")));
+}
+
+// With polling it is replica 1's ring that is written over.
+TEST(CpuMemberTest, ARingThatIsWrittenOverEndsTheMember) {
+  const auto chain = ChainBeyondItsWindow(Datapath::kCpuPolling);
+  for (uint64_t n = 0; n < 12; ++n) {
+    ASSERT_OK(chain->group().Write(8 * n, 8, false));
+    while (chain->rnic().engine().Run(64) != 0) {
+    }
+    ASSERT_OK(chain->replica(0).cpu->Turn());
+    while (chain->rnic().engine().Run(64) != 0) {
+    }
+  }
+  const Status status = chain->replica(1).cpu->Turn().status();
+  EXPECT_THAT(status, StatusIs(Code::kCorruption,
+                               HasSubstr("message number 9 (flags 0, 0) came where operation 1")));
+  EXPECT_EQ(chain->replica(1).cpu->Turn().status().message(), status.message()) << "for good";
+  for (uint64_t n = 0; n < 12; ++n)
+    EXPECT_EQ(chain->replica_bytes(1)[8 * n], std::byte{0}) << "something was done of it";
+}
+
+// --- devices that take fewer bytes inside a request, or none
+
+class NarrowDevice final : public rnic::Device {
+ public:
+  NarrowDevice(std::unique_ptr<rnic::Device> device, uint32_t max_inline)
+      : device_(std::move(device)), caps_(device_->caps()) {
+    caps_.max_inline = max_inline;
+  }
+  const rnic::Caps& caps() const override { return caps_; }
+  rnic::Gid gid() const override { return device_->gid(); }
+  Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {
+    return device_->AllocatePd();
+  }
+  Result<std::unique_ptr<rnic::CompletionQueue>> CreateCq(const rnic::CqAttr& attr) override {
+    return device_->CreateCq(attr);
+  }
+  Result<std::unique_ptr<rnic::Buffer>> AllocateBuffer(size_t size) override {
+    return device_->AllocateBuffer(size);
+  }
+  bool alive() const override { return device_->alive(); }
+  Result<rnic::Counters> QueryCounters() override { return device_->QueryCounters(); }
+  Status Publish(std::string_view, rnic::ProtectionDomain&, std::span<const std::byte>) override {
+    return NotSupported("no agent");
+  }
+  Result<std::vector<std::byte>> ConnectService(std::string_view, std::string_view,
+                                                rnic::QueuePair&) override {
+    return NotSupported("no agent");
+  }
+
+ private:
+  const std::unique_ptr<rnic::Device> device_;
+  rnic::Caps caps_;
+};
+
+class CpuInlineTest : public testing::TestWithParam<std::tuple<Datapath, uint32_t>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Limits, CpuInlineTest,
+    testing::Combine(testing::Values(Datapath::kCpuPolling, Datapath::kCpuEvent),
+                     testing::Values(0u, 60u, CpuMessageBytes(3), CpuMessageBytes(3) + 100)),
+    [](const auto& param) {
+      return TestName(std::get<0>(param.param)) + "_" + std::to_string(std::get<1>(param.param));
+    });
+
+// A message that is not inline is read from its place when the request runs, which may be late.
+TEST_P(CpuInlineTest, EveryLengthOfAMessageReachesAllReplicas) {
+  const auto [datapath, max_inline] = GetParam();
+  softrnic::EngineOptions engine;
+  engine.schedule = softrnic::EngineOptions::Schedule::kRandom;
+  engine.defer_delivery = true;
+  engine.retransmit = true;
+  softrnic::EmbeddedRnic rnic(engine);
+  std::unique_ptr<Chain> chain;
+  const auto step = [&](softrnic::Engine&) {
+    rnic.engine().Run(5);
+    for (uint32_t i = 0; chain != nullptr && i < chain->size(); ++i) chain->StepCpu(i);
+  };
+  auto made = Chain::Create(
+      {.datapath = datapath,
+       .window = 4,
+       .slots = 8,
+       .open_device = [&, most = max_inline](
+                          const std::string& host) -> Result<std::unique_ptr<rnic::Device>> {
+         HL_ASSIGN_OR_RETURN(auto device, rnic.OpenDevice(host));
+         return std::unique_ptr<rnic::Device>(new NarrowDevice(std::move(device), most));
+       },
+       .step = step});
+  ASSERT_OK(made);
+  chain = std::move(*made);
+  std::mt19937_64 random(max_inline);
+  for (uint64_t n = 0; n < 600; ++n) {
+    const uint64_t size = 1 + n % 300, offset = n % 50 * 512;
+    if (n % 50 == 0) {
+      ASSERT_OK(chain->group().WaitAll());
+    }
+    for (uint64_t i = 0; i < size; ++i)
+      chain->primary_bytes()[offset + i] = static_cast<std::byte>(random());
+    ASSERT_OK(chain->group().Write(offset, size, n % 7 == 0));
+  }
+  ASSERT_OK(chain->group().WaitAll());
+  for (uint32_t i = 0; i < chain->size(); ++i)
+    EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data(), chain->primary_bytes().data(), 50 * 512),
+              0);
 }
 
 // --- the thread

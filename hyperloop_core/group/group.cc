@@ -109,7 +109,8 @@ Result<std::unique_ptr<Group>> MakeGroup(rnic::Device& device, rnic::ProtectionD
       break;
     case Datapath::kCpuPolling:
     case Datapath::kCpuEvent:
-      messages = std::make_unique<CpuMessages>(geometry);
+      messages = std::make_unique<CpuMessages>(geometry,
+                                               reinterpret_cast<const std::byte*>(region.addr()));
       break;
   }
   return ChainGroup::Create(device, pd, region, options, program, std::move(messages));

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include "group/chain_test_util.h"
+#include "group/cpu_message.h"
 #include "support/held_clock.h"
 #include "support/status_matchers.h"
 
@@ -239,6 +242,110 @@ TEST_P(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
   device.Die();
   const Status gone = (*group)->WaitAll();
   EXPECT_THAT(gone, StatusIs(Code::kUnavailable, HasSubstr("RNIC is gone")));
+}
+
+// --- what a ring may hold (cpu-polling)
+
+// One replica whose ring the test writes, as the node before it can at any time.
+class RingFailureTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    chain_ = Arm();
+    info_ = chain_->replica(0).member->info();
+  }
+  static std::unique_ptr<Chain> Arm() {
+    return hyperloop::MakeChain(
+        {.datapath = Datapath::kCpuPolling, .group_size = 1, .window = 4, .slots = 8});
+  }
+  std::byte* end_of_slot(uint32_t slot) const {
+    return reinterpret_cast<std::byte*>(CpuSlotEnd(info_.staging_addr, slot, 1));
+  }
+  void PutLastWord(uint32_t slot, uint64_t word) const {
+    std::memcpy(end_of_slot(slot) - sizeof(word), &word, sizeof(word));
+  }
+  // A message with a check that is right.
+  void Put(CpuMessage message, uint64_t sequence = 1) const {
+    message.result.sequence = sequence;
+    alignas(64) std::array<std::byte, CpuSlotBytes(1)> slot{};
+    const CpuPlace place(slot.data() + slot.size(), 1);
+    place.message() = message;
+    const uint32_t carried = CarriedBytes(message.write_size);
+    CheckedMessage(place, {place.carried(carried), carried}).Finish(CpuRingSeed(info_));
+    std::memcpy(end_of_slot(0) - slot.size(), slot.data(), slot.size());
+  }
+  Result<size_t> Turn() const { return chain_->replica(0).cpu->Turn(); }
+  // What the member says for good, a little before and at the end of its patience.
+  Status AfterItsPatience() const {
+    EXPECT_THAT(Turn(), IsOkAndHolds(0u));
+    test::HeldClock::Pass(CpuMember::kMostTorn - std::chrono::nanoseconds(1));
+    EXPECT_THAT(Turn(), IsOkAndHolds(0u));
+    test::HeldClock::Pass(std::chrono::nanoseconds(1));
+    const Status status = Turn().status();
+    EXPECT_EQ(Turn().status().message(), status.message());
+    return status;
+  }
+
+  const test::HeldClock clock_;
+  std::unique_ptr<Chain> chain_;
+  MemberInfo info_;
+};
+
+TEST_F(RingFailureTest, WhatNeverBecomesAMessageEndsTheMember) {
+  for (const uint64_t word : {uint64_t{1}, uint64_t{2}, uint64_t{9}, ~uint64_t{0}}) {
+    chain_.reset();
+    SetUp();
+    PutLastWord(0, word);
+    EXPECT_THAT(AfterItsPatience(),
+                StatusIs(Code::kCorruption, HasSubstr("has been no whole message for 2 s")))
+        << word;
+  }
+}
+
+TEST_F(RingFailureTest, AMessageThatWasTornIsServedOnceItIsWhole) {
+  for (uint64_t n = 0; n < 20; ++n) {
+    PutLastWord(static_cast<uint32_t>(n % 8), n + 1);
+    EXPECT_THAT(Turn(), IsOkAndHolds(0u));
+    test::HeldClock::Pass(CpuMember::kMostTorn - std::chrono::nanoseconds(1));
+    ASSERT_OK(chain_->group().Wait(*chain_->group().Write(8 * n, 8, false)));
+  }
+}
+
+// Nothing of such a message is done.
+TEST_F(RingFailureTest, AWholeMessageThatNoPrimarySendsEndsTheMemberAtOnce) {
+  const CpuMessage good = EncodeCpuMessage(1, {.write = {8, 8}, .copy = {}, .cas = {}});
+  const auto expect = [&](const CpuMessage& message, uint64_t sequence, const char* says) {
+    chain_.reset();
+    SetUp();
+    const std::vector<std::byte> before(chain_->replica_bytes(0).begin(),
+                                        chain_->replica_bytes(0).end());
+    Put(message, sequence);
+    EXPECT_THAT(Turn(), StatusIs(Code::kCorruption, HasSubstr(says)));
+    EXPECT_EQ(std::memcmp(before.data(), chain_->replica_bytes(0).data(), before.size()), 0);
+  };
+  expect(good, 9, "message number 9");
+  expect(good, 2, "message number 2");
+  CpuMessage bad = good;
+  bad.write_offset = info_.region_size - 4;
+  expect(bad, 1, "leaves the region");
+  bad = good;
+  bad.write_size = ~uint64_t{0};
+  expect(bad, 1, "gWRITE");
+  bad = good;
+  bad.has_cas = 2;
+  expect(bad, 1, "flags 2");
+}
+
+// What a slot held in an earlier arming is never served in a later one, not even if its number is
+// due.
+TEST_F(RingFailureTest, ARingServesNoMessageOfAnEarlierArming) {
+  chain_->primary_bytes()[8] = std::byte{5};
+  ASSERT_OK(chain_->group().Wait(*chain_->group().Write(8, 8, false)));
+  std::vector<std::byte> old(end_of_slot(0) - CpuSlotBytes(1), end_of_slot(0));
+  chain_.reset();
+  SetUp();
+  std::memcpy(end_of_slot(0) - old.size(), old.data(), old.size());
+  EXPECT_THAT(AfterItsPatience(), StatusIs(Code::kCorruption, HasSubstr("no whole message")));
+  EXPECT_EQ(chain_->replica_bytes(0)[8], std::byte{0});
 }
 
 // A member is destroyed in the middle of traffic. Its upstream queue pair goes first, and none of

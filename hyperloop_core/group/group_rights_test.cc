@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "group/chain_fixture.h"
+#include "group/cpu_message.h"
 #include "group/result_area.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
@@ -119,8 +120,33 @@ class Ends {
     return Ask(primary_, down, {{info.gid}, down ? info.down_qpn : info.up_qpn}, opcode,
                *replica_.mr);
   }
+  // The same on `up`, of the ring in which the replica's messages arrive.
+  WcStatus AskTheRing(Opcode opcode) {
+    PrimaryInfo taken = group_->info();
+    taken.down_qpn = primary_.qp->qpn();
+    taken.ack_qpn = primary_.second->qpn();
+    const MemberInfo& info = member_->info();
+    EXPECT_OK(member_->Connect(taken, {&info, 1}));
+    return Ask(primary_, false, {{info.gid}, info.up_qpn}, opcode,
+               {info.staging_addr, info.staging_rkey});
+  }
+  // The replica was sealed: its member is gone. Another queue pair of the same protection domain,
+  // by which everything may be done, is asked to write into the ring, or into the region.
+  WcStatus AskTheProtectionDomainOfASealedReplica(bool ring) {
+    const MemberInfo info = member_->info();
+    member_.reset();
+    EXPECT_OK(replica_.second->Connect(primary_.second->address()));
+    const Target target = ring ? Target{info.staging_addr, info.staging_rkey} : *replica_.mr;
+    return Ask(primary_, true, replica_.second->address(), Opcode::kWrite, target);
+  }
 
  private:
+  struct Target {
+    Target(uint64_t at, uint32_t key) : addr(at), rkey(key) {}
+    Target(const rnic::MemoryRegion& mr) : addr(mr.addr()), rkey(mr.rkey()) {}  // NOLINT
+    uint64_t addr;
+    uint32_t rkey;
+  };
   // The replica, and another place in the chain that it seems to have, too.
   std::vector<MemberInfo> Two() const {
     std::vector<MemberInfo> chain(2, member_->info());
@@ -145,15 +171,15 @@ class Ends {
                              CpuMember::Driver::kCaller);
   }
   WcStatus Ask(End& from, bool second, const rnic::QpAddress& to, Opcode opcode,
-               const rnic::MemoryRegion& target) {
+               const Target& target) {
     rnic::QueuePair& qp = second ? *from.second : *from.qp;
     EXPECT_OK(qp.Connect(to));
     const rnic::Sge sge = from.sge(0, 8);
     const rnic::SendRequest request{.opcode = opcode,
                                     .signaled = true,
                                     .sges = {&sge, 1},
-                                    .remote_addr = target.addr() + 64,
-                                    .rkey = target.rkey()};
+                                    .remote_addr = target.addr + 64,
+                                    .rkey = target.rkey};
     EXPECT_OK(qp.Post({&request, 1}));
     while (rnic_.engine().Run(64) != 0) {
     }
@@ -219,6 +245,26 @@ TEST_P(GroupRightsTest, AReplicaIsReachedFromThePrimarysSideOnly) {
   }
   EXPECT_THAT(AllowedAtReplica(/*down=*/false), ElementsAre(Opcode::kWrite, Opcode::kRead));
   EXPECT_THAT(AllowedAtReplica(/*down=*/true), IsEmpty());
+}
+
+class RingRightsTest : public GroupRightsTest {};
+INSTANTIATE_TEST_SUITE_P(ByCpu, RingRightsTest,
+                         testing::Values(Datapath::kCpuPolling, Datapath::kCpuEvent),
+                         [](const auto& param) { return TestName(param.param); });
+
+TEST_P(RingRightsTest, ARingIsWrittenAndNothingElse) {
+  EXPECT_THAT(Allowed([](Ends& ends, Opcode opcode) { return ends.AskTheRing(opcode); }),
+              ElementsAre(Opcode::kWrite));
+}
+
+// A primary that does not know yet that it was followed by another still has the ring's address and
+// key.
+TEST_P(RingRightsTest, ARingsKeyEndsWithItsMember) {
+  EXPECT_EQ(Ends(GetParam()).AskTheProtectionDomainOfASealedReplica(/*ring=*/true),
+            WcStatus::kRemoteAccess);
+  EXPECT_EQ(Ends(GetParam()).AskTheProtectionDomainOfASealedReplica(/*ring=*/false),
+            WcStatus::kSuccess)
+      << "by the same queue pair";
 }
 
 class ProofRightsTest : public GroupRightsTest {};

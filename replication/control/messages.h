@@ -13,7 +13,7 @@
 
 namespace hyperloop::control {
 
-inline constexpr uint32_t kProtocolVersion = 10;
+inline constexpr uint32_t kProtocolVersion = 11;
 // A frame's length field counts the message alone. Requests are small; a reply may carry a region's
 // checksums.
 inline constexpr uint32_t kFrameHeader = 4;

@@ -7,9 +7,14 @@
 // Keys and addresses differ from run to run, so an input does not hold messages. It says which
 // operations a primary's PatchMessages encodes, and which bytes of each message are then changed.
 //
-// The messages of the cpu datapaths hold no keys. They are fuzzed as bytes: one that a member
-// accepts leaves its region nowhere, and says the same when it is encoded again.
+// The messages of the cpu datapaths hold no keys but in their check. They are fuzzed as bytes: one
+// that a member accepts leaves its region nowhere, and says the same when it is encoded again. The
+// ring in which they arrive is fuzzed under a whole member: its writer puts there what it likes, and
+// makes the check right or not.
+#include <algorithm>
+
 #include "fuzz/fuzz.h"
+#include "group/cpu_member.h"
 #include "group/cpu_message.h"
 #include "group/offload_member.h"
 #include "group/patch_messages.h"
@@ -225,28 +230,105 @@ class Madness {
   PrimaryInfo info_;
 };
 
-constexpr uint8_t kCpuMessageInput = 255;  // the first byte
+// The first byte.
+constexpr uint8_t kCpuMessageInput = 255, kCpuRingInput = 254;
 constexpr uint64_t kCpuSequence = 7;
 
 void DecodeOne(const CpuMessage& message) {
   constexpr uint32_t kGroupSize = 3;
-  const auto op = DecodeCpuMessage(message, kCpuSequence, kRegion, kGroupSize);
-  if (!op.ok()) {
-    HL_FUZZ_CHECK(!op.status().message().empty(), "a refusal without a reason");
+  Operation op;
+  const Status good = DecodeCpuMessage(message, kCpuSequence, kRegion, kGroupSize, &op);
+  if (!good.ok()) {
+    HL_FUZZ_CHECK(!good.message().empty(), "a refusal without a reason");
     return;
   }
   const auto inside = [](uint64_t offset, uint64_t size) {
     return offset <= kRegion && size <= kRegion - offset;
   };
-  HL_FUZZ_CHECK(inside(op->write.offset, op->write.size), "gWRITE");
-  HL_FUZZ_CHECK(op->copy.size == 0 || (inside(op->copy.source, op->copy.size) &&
-                                       inside(op->copy.destination, op->copy.size)),
+  HL_FUZZ_CHECK(inside(op.write.offset, op.write.size), "gWRITE");
+  HL_FUZZ_CHECK(op.copy.size == 0 || (inside(op.copy.source, op.copy.size) &&
+                                      inside(op.copy.destination, op.copy.size)),
                 "gMEMCPY");
-  HL_FUZZ_CHECK(!op->cas.present || inside(op->cas.offset, sizeof(uint64_t)), "gCAS");
-  const CpuMessage again = EncodeCpuMessage(kCpuSequence, *op);
+  HL_FUZZ_CHECK(!op.cas.present || inside(op.cas.offset, sizeof(uint64_t)), "gCAS");
+  const CpuMessage again = EncodeCpuMessage(kCpuSequence, op);
   HL_FUZZ_CHECK(std::memcmp(&again, &message, offsetof(CpuMessage, reserved)) == 0,
                 "what was decoded is not what was sent");
 }
+
+// What the writer of a ring does for one message: bytes of the input, of which some are made right.
+enum RingFlags : unsigned { kRightNumber = 1, kRightCheck = 2, kRightEnd = 4 };
+
+// A replica of cpu-polling alone in its group, whose ring is written by an enemy.
+class RingMadness {
+ public:
+  explicit RingMadness(Reader& in) : in_(in), primary_(rnic_, "primary"), replica_(rnic_, "r0") {
+    const GroupGeometry geometry = Must(GroupGeometry::For(Datapath::kCpuPolling, 1, kWindow, 0));
+    auto member = Must(CpuMember::Create(*replica_.device, *replica_.pd, *replica_.region,
+                                         {.datapath = Datapath::kCpuPolling, .window = kWindow},
+                                         geometry, CpuMember::Driver::kCaller));
+    member_ = static_cast<CpuMember*>(member.get());
+    replica_.member = std::move(member);
+    down_ = primary_.Queue(0);
+    ack_ = primary_.Queue(16);
+    PrimaryInfo info;
+    info.datapath = static_cast<uint32_t>(Datapath::kCpuPolling);
+    info.group_size = 1;
+    info.gid = primary_.device->gid().raw;
+    info.down_qpn = down_->qpn();
+    info.ack_qpn = ack_->qpn();
+    info.ack_addr = primary_.region->addr();
+    info.ack_size = kRegion;
+    info.ack_rkey = primary_.region->rkey();
+    info.window = geometry.window;
+    info.slots = geometry.slots;
+    const MemberInfo& own = member_->info();
+    HL_FUZZ_CHECK(member_->Connect(info, {&own, 1}).ok(), "connect");
+    HL_FUZZ_CHECK(ack_->Connect({{own.gid}, own.down_qpn}).ok(), "connect");
+  }
+
+  void Run() {
+    for (uint64_t sequence = 1; sequence <= 20 && !in_.done();) {
+      Write(sequence);
+      const auto taken = member_->Turn();
+      if (!taken.ok()) {
+        HL_FUZZ_CHECK(!taken.status().message().empty(), "a refusal without a reason");
+        HL_FUZZ_CHECK(!member_->Turn().ok(), "it goes on behind an error");
+        break;
+      }
+      sequence += *taken != 0;
+      rnic_.engine().Run(200);
+    }
+    replica_.CheckUntouched();
+    primary_.CheckUntouched();
+  }
+
+ private:
+  // Puts bytes where message number `sequence` is due.
+  void Write(uint64_t sequence) {
+    const MemberInfo& own = member_->info();
+    auto* const ring = reinterpret_cast<std::byte*>(own.staging_addr);
+    const uint32_t slot = static_cast<uint32_t>((sequence - 1) & (own.slots - 1));
+    const CpuPlace place(ring + size_t{slot + 1} * CpuSlotBytes(1), 1);
+    const unsigned flags = in_.U8();
+    place.message() = in_.Get<CpuMessage>();
+    in_.Fill(place.results(), sizeof(ReplicaResult));
+    if ((flags & kRightNumber) != 0) place.message().result.sequence = sequence;
+    const uint32_t carried = CarriedBytes(place.message().write_size);
+    in_.Fill(place.carried(carried), std::min<size_t>(carried, in_.U8()));
+    if ((flags & kRightCheck) != 0) {
+      CheckedMessage(place, {place.carried(carried), carried}).Finish(CpuRingSeed(own));
+    } else {
+      place.tail().check = in_.U64();
+    }
+    if ((flags & kRightEnd) == 0) place.tail().sequence = in_.U64();
+  }
+
+  Reader& in_;
+  softrnic::EmbeddedRnic rnic_;
+  Host primary_, replica_;
+  CpuMember* member_ = nullptr;
+  std::unique_ptr<rnic::QueuePair> down_, ack_;
+};
 
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
@@ -258,6 +340,14 @@ std::vector<Input> Seeds() {
   for (const Operation& op : {write, copy, cas}) {
     const CpuMessage message = EncodeCpuMessage(kCpuSequence, op);
     seeds.push_back(Writer().U8(kCpuMessageInput).Put(message).Finish());
+    Writer ring;
+    ring.U8(kCpuRingInput);
+    for (unsigned m = 0; m < 3; ++m) {
+      ring.U8(kRightNumber | kRightCheck | kRightEnd).Put(message).Put(ReplicaResult{});
+      ring.U8(8).U64(m);  // of what it carries
+    }
+    ring.U8(kRightNumber).Put(message).Put(ReplicaResult{}).U8(0).U64(1).U64(4);
+    seeds.push_back(ring.Finish());
   }
   for (const unsigned mode : {0u, 1u, 2u, 6u}) {
     for (const unsigned size : {1u, 2u, 3u}) {
@@ -295,6 +385,9 @@ const FuzzTarget kFuzzTarget("group", Seeds, [](Reader& in) {
   if (in.Next() == kCpuMessageInput) {
     in.U8();
     DecodeOne(in.Get<CpuMessage>());
+  } else if (in.Next() == kCpuRingInput) {
+    in.U8();
+    RingMadness(in).Run();
   } else {
     Madness(in).Run();
   }

@@ -4,9 +4,12 @@
 
 #include <endian.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "base/thread_sanitizer.h"
 
 namespace hyperloop::softrnic {
 
@@ -66,6 +69,16 @@ inline void CopyBytes(std::byte* to, const std::byte* from, size_t n) {
     std::memcpy(to + n / 2, &b, 1);
     std::memcpy(to + n - 1, &c, 1);
   }
+}
+
+// Before a WRITE is placed at `to`: whoever polls that memory, and sees the WRITE, sees all that was
+// placed before. No order is kept among the bytes of one WRITE.
+inline void PlaceBehind([[maybe_unused]] std::byte* to) {
+#if defined(HL_THREAD_SANITIZER)
+  __tsan_release(to);
+#else
+  std::atomic_thread_fence(std::memory_order_release);
+#endif
 }
 
 }  // namespace hyperloop::softrnic

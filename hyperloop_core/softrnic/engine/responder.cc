@@ -173,6 +173,7 @@ Outcome Responder::Write(Qp& qp, const Request& request) {
         KeyTable::Translate(key, qp.pd, request.addr, payload.bytes, rnic::kRemoteWrite);
     if (to == nullptr) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    PlaceBehind(to);
     std::byte* at = to;
     for (const Segment& piece : std::span(payload.list.data(), payload.count)) {
       const uint32_t length = piece.length;

@@ -121,7 +121,7 @@ struct GroupOptions {
 // protocol, which refuses other releases before anything is changed. Connect checks every field of
 // what it is given.
 struct MemberInfo {
-  uint32_t version = 4;
+  uint32_t version = 5;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t region_addr = 0;
@@ -130,15 +130,16 @@ struct MemberInfo {
   uint32_t position = 0, group_size = 0;
   uint32_t window = 0, slots = 0;
   uint32_t datapath = 0;  // Datapath
-  // Offload: towards the primary, 0 at the last replica; the staging buffer of the slots.
-  uint32_t ack_qpn = 0;
+  uint32_t ack_qpn = 0;   // offload: towards the primary, 0 at the last replica
+  // Offload: the staging buffer of the slots. Cpu-polling and cpu-event: the ring in which messages
+  // arrive.
   uint64_t staging_addr = 0;
   uint32_t staging_rkey = 0;
   uint32_t reserved = 0;
   uint64_t rnic = 0;  // rnic::Device::rnic
 };
 struct PrimaryInfo {
-  uint32_t version = 4;
+  uint32_t version = 5;
   uint32_t down_qpn = 0, ack_qpn = 0;  // towards the first replica; from the last
   uint32_t group_size = 0;
   std::array<uint8_t, 16> gid{};

@@ -1,0 +1,52 @@
+// Memory that a device writes while a thread of this process polls it, without a completion that
+// would say that the device is done.
+//
+// What is relied on, of every device: requests of one queue pair take effect in the order in which
+// they were posted, so a WRITE is visible only behind all of the WRITEs before it. RDMA devices
+// keep that order as long as no key asks for relaxed ordering, and ours do not. The software RNIC
+// keeps it by PlaceBehind (softrnic/engine/bytes.h). What is not relied on: that the bytes of one
+// WRITE become visible in any order, or all at once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/thread_sanitizer.h"
+
+namespace hyperloop {
+
+// TSan takes what these two do for a race, which it is. They read bytes that somebody may be
+// writing, and nobody but CpuPlace::IsWhole says what they are worth.
+#if defined(HL_THREAD_SANITIZER)
+__attribute__((no_sanitize("thread"), noinline)) inline uint64_t LoadPolled(const uint64_t* at) {
+  return *static_cast<const volatile uint64_t*>(at);
+}
+__attribute__((no_sanitize("thread"), noinline)) inline void CopyPolled(std::byte* to,
+                                                                        const std::byte* from,
+                                                                        size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) {
+    static_cast<volatile std::byte*>(to)[i] = static_cast<const volatile std::byte*>(from)[i];
+  }
+}
+#else
+inline uint64_t LoadPolled(const uint64_t* at) {
+  return *static_cast<const volatile uint64_t*>(at);
+}
+inline void CopyPolled(std::byte* to, const std::byte* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+#endif
+
+// After a WRITE at `at` was seen to be whole: what the device placed before it is visible, too.
+// Pairs with PlaceBehind of the software RNIC.
+inline void AcquirePolled([[maybe_unused]] const std::byte* at) {
+#if defined(HL_THREAD_SANITIZER)
+  __tsan_acquire(const_cast<std::byte*>(at));
+#else
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+}  // namespace hyperloop
