@@ -40,7 +40,7 @@ Nic::Nic(const Costs& costs, Timeline& timeline)
     : costs_(costs), timeline_(timeline), units_(Rounded(costs.units)) {
   softrnic::EngineOptions options;
   options.now_ns = [this] { return timeline_.now(); };
-  options.pacer = this;
+  options.test.steps = softrnic::PacedBy(this);
   rnic_ = std::make_unique<softrnic::EmbeddedRnic>(options);
   rnic_->engine().AttachPort(this);
 }

@@ -111,7 +111,7 @@ TEST_P(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
 TEST_P(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     ChainOptions options{.datapath = Offload(), .window = 8, .ack_timeout = kShort};
-    options.engine.check_wqe_index = false;
+    options.engine.test.check_wqe_index = false;
     const auto chain = MakeTimedChain(options);
     Group& group = chain->group();
     // Two laps of slots are full of CASes that raise a counter; a stale one would raise it again.

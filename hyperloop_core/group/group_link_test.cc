@@ -34,7 +34,7 @@ class Machines {
     for (uint32_t i = 0; i < kReplicas; ++i) hosts_["replica" + std::to_string(i)] = placement[i];
     hosts_["primary"] = placement[kReplicas];
     for (size_t i = 0; i <= *std::ranges::max_element(placement); ++i) {
-      softrnic::EngineOptions options{.seed = i + 1};
+      softrnic::EngineOptions options{.test = {.seed = i + 1}};
       if (now_ns != nullptr) options.now_ns = [now_ns] { return *now_ns; };
       rnics_.push_back(std::make_unique<EmbeddedRnic>(options));
       ports_.push_back(network.AddPort());

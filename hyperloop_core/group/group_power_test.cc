@@ -15,13 +15,14 @@
 #include <set>
 
 #include "group/chain_fixture.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "support/seeds.h"
 
 namespace hyperloop {
 namespace {
 
-using softrnic::EngineOptions;
+using softrnic::EngineTestHooks;
 using test::Replay;
 using test::Seeds;
 
@@ -103,13 +104,13 @@ class PowerRun {
   PowerRun(uint64_t seed, const PowerOptions& options)
       : options_(options), random_(seed * 0x9e3779b97f4a7c15ull + 1) {
     ChainOptions chain;
-    chain.engine.schedule = EngineOptions::Schedule::kRandom;
-    chain.engine.fetch = EngineOptions::Fetch::kRandom;
+    chain.engine.test.steps = softrnic::RandomSteps;
+    chain.engine.test.fetch = EngineTestHooks::Fetch::kRandom;
     chain.engine.prefetch_depth = 1u << Pick(5);
-    chain.engine.defer_delivery = true;
-    chain.engine.retransmit = true;
-    chain.engine.seed = seed;
-    chain.engine.persistence = &model_;
+    chain.engine.test.defer_delivery = true;
+    chain.engine.test.retransmit = true;
+    chain.engine.test.seed = seed;
+    chain.engine.test.watch = &model_;
     chain.datapath = options.datapath;
     chain.persist = [this](uint32_t replica, uint64_t offset, uint64_t size) {
       if (options_.persist_there) model_.Persist(Bytes(replica + 1).data() + offset, size);

@@ -12,13 +12,14 @@
 #include <random>
 
 #include "group/chain_fixture.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "support/seeds.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
 
-using softrnic::EngineOptions;
+using softrnic::EngineTestHooks;
 using test::Replay;
 using test::Seeds;
 
@@ -32,7 +33,7 @@ struct RunOptions {
   uint32_t slots = 0;
   bool check_ordering = true;
   std::function<void(SlotProgram&)> change_program = {};
-  EngineOptions::Fetch fetch = EngineOptions::Fetch::kLate;
+  EngineTestHooks::Fetch fetch = EngineTestHooks::Fetch::kLate;
   bool flushes = true;  // false: no operation asks for a flush
   bool lazy = false;    // the CPU submits faster than the RNICs run
   bool late_acknowledgements = false;
@@ -86,14 +87,14 @@ class Run {
   std::string Execute() {
     ChainOptions chain_options;
     chain_options.datapath = options_.datapath;
-    chain_options.engine.schedule = EngineOptions::Schedule::kRandom;
-    chain_options.engine.fetch = options_.fetch;
-    chain_options.engine.defer_delivery = true;
-    chain_options.engine.retransmit = true;
-    chain_options.engine.late_acknowledgements = options_.late_acknowledgements;
+    chain_options.engine.test.steps = softrnic::RandomSteps;
+    chain_options.engine.test.fetch = options_.fetch;
+    chain_options.engine.test.defer_delivery = true;
+    chain_options.engine.test.retransmit = true;
+    chain_options.engine.test.late_acknowledgements = options_.late_acknowledgements;
     chain_options.engine.prefetch_depth =
-        options_.fetch == EngineOptions::Fetch::kLate ? 0 : 1u << Pick(6);
-    chain_options.engine.seed = seed_;
+        options_.fetch == EngineTestHooks::Fetch::kLate ? 0 : 1u << Pick(6);
+    chain_options.engine.test.seed = seed_;
     chain_options.group_size = options_.group_size != 0 ? options_.group_size : 1 + Pick(4);
     chain_options.window = options_.window != 0 ? options_.window : 1 + Pick(16);
     chain_options.slots = options_.slots;
@@ -298,23 +299,23 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRandomTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {
-  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kLate});
+  ExpectSerial(16, {.fetch = EngineTestHooks::Fetch::kLate});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithEarlyFetch) {
-  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kEarly});
+  ExpectSerial(16, {.fetch = EngineTestHooks::Fetch::kEarly});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithRandomFetch) {
-  ExpectSerial(16, {.fetch = EngineOptions::Fetch::kRandom});
+  ExpectSerial(16, {.fetch = EngineTestHooks::Fetch::kRandom});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithAFullWindow) {
-  ExpectSerial(12, {.window = 16, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
+  ExpectSerial(12, {.window = 16, .fetch = EngineTestHooks::Fetch::kRandom, .lazy = true});
 }
 TEST_P(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
   ExpectSerial(6, {.operations = 1000,
                    .group_size = 2,
                    .window = 4,
                    .slots = 8,
-                   .fetch = EngineOptions::Fetch::kRandom});
+                   .fetch = EngineTestHooks::Fetch::kRandom});
 }
 
 // Devices fetch WQEs again until they are answered. Without flushes the answers come late.
@@ -358,11 +359,11 @@ TEST_P(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
   for (const uint64_t seed : Seeds(8)) {
     ChainOptions options;
     options.datapath = GetParam();
-    options.engine.schedule = EngineOptions::Schedule::kRandom;
-    options.engine.defer_delivery = true;
-    options.engine.retransmit = true;
-    options.engine.late_acknowledgements = true;
-    options.engine.seed = seed;
+    options.engine.test.steps = softrnic::RandomSteps;
+    options.engine.test.defer_delivery = true;
+    options.engine.test.retransmit = true;
+    options.engine.test.late_acknowledgements = true;
+    options.engine.test.seed = seed;
     options.group_size = 1;
     options.window = 33;  // 128 slots, a READ every 64 operations, and 66 blocks under way
     options.region_size = kRandomRegion;
@@ -385,9 +386,9 @@ TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
   for (const uint64_t seed : Seeds(100)) {
     ChainOptions options;
     options.datapath = GetParam();
-    options.engine.schedule = EngineOptions::Schedule::kRandom;
-    options.engine.defer_delivery = true;
-    options.engine.seed = seed;
+    options.engine.test.steps = softrnic::RandomSteps;
+    options.engine.test.defer_delivery = true;
+    options.engine.test.seed = seed;
     options.group_size = 1;
     options.region_size = kRandomRegion;
     auto chain = Chain::Create(options);
@@ -411,7 +412,7 @@ TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
 TEST_P(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
   const bool wrong = MostGoWrong(10, {.datapath = GetParam(),
                                       .check_ordering = false,
-                                      .fetch = EngineOptions::Fetch::kRandom,
+                                      .fetch = EngineTestHooks::Fetch::kRandom,
                                       .lazy = true});
   EXPECT_TRUE(wrong);
 }
@@ -428,7 +429,7 @@ TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
                                             program.lookahead =
                                                 program.geometry.slots - program.rearm_distance;
                                           },
-                                      .fetch = EngineOptions::Fetch::kLate,
+                                      .fetch = EngineTestHooks::Fetch::kLate,
                                       .lazy = true});
   EXPECT_TRUE(wrong);
 }
@@ -447,7 +448,7 @@ TEST(OffloadRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
                                     program.lookahead =
                                         program.geometry.slots - program.rearm_distance;
                                   },
-                              .fetch = EngineOptions::Fetch::kLate,
+                              .fetch = EngineTestHooks::Fetch::kLate,
                               .lazy = true});
 }
 

@@ -7,6 +7,7 @@
 
 #include "group/chain_fixture.h"
 #include "log/log_lane.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "testing/lane_bench.h"
 
@@ -32,12 +33,12 @@ ChainOptions Adversary(uint64_t seed, const PowerOptions& options,
   chain.group_size = options.group_size;
   chain.window = 1 + seed % 9;
   if (seed % 2 == 0) {
-    chain.engine.schedule = softrnic::EngineOptions::Schedule::kRandom;
-    chain.engine.fetch = softrnic::EngineOptions::Fetch::kRandom;
-    chain.engine.defer_delivery = true;
+    chain.engine.test.steps = softrnic::RandomSteps;
+    chain.engine.test.fetch = softrnic::EngineTestHooks::Fetch::kRandom;
+    chain.engine.test.defer_delivery = true;
   }
-  chain.engine.seed = seed;
-  chain.engine.persistence = power;
+  chain.engine.test.seed = seed;
+  chain.engine.test.watch = power;
   chain.region_size = TestRegion().bytes.size();
   return chain;
 }

@@ -19,6 +19,7 @@
 #include "group/offload_member.h"
 #include "group/patch_messages.h"
 #include "softrnic/embedded/embedded.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "support/must.h"
 
 namespace hyperloop::fuzz {
@@ -129,11 +130,11 @@ class Madness {
   static softrnic::EngineOptions Options(Reader& in) {
     softrnic::EngineOptions options;
     const uint8_t mode = in.U8();
-    using Fetch = softrnic::EngineOptions::Fetch;
-    if ((mode & 1) != 0) options.fetch = Fetch::kEarly;
-    if ((mode & 2) != 0) options.schedule = softrnic::EngineOptions::Schedule::kRandom;
-    options.defer_delivery = (mode & 6) == 6;
-    options.check_wqe_index = (mode & 8) == 0;
+    using Fetch = softrnic::EngineTestHooks::Fetch;
+    if ((mode & 1) != 0) options.test.fetch = Fetch::kEarly;
+    if ((mode & 2) != 0) options.test.steps = softrnic::RandomSteps;
+    options.test.defer_delivery = (mode & 6) == 6;
+    options.test.check_wqe_index = (mode & 8) == 0;
     return options;
   }
 

@@ -14,6 +14,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
 #include "fuzz/held_disk.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -82,14 +83,13 @@ class World {
     const uint8_t mode = in.U8();
     EngineOptions options;
     options.now_ns = [this] { return now_; };
-    options.schedule =
-        (mode & 1) != 0 ? EngineOptions::Schedule::kRandom : EngineOptions::Schedule::kRunToStall;
-    options.fetch = static_cast<EngineOptions::Fetch>((mode >> 1 & 3) % 3);
-    options.defer_delivery = (mode & 8) != 0 && (mode & 1) != 0;
-    options.retransmit = options.defer_delivery && (mode & 16) != 0;
+    if ((mode & 1) != 0) options.test.steps = RandomSteps;
+    options.test.fetch = static_cast<EngineTestHooks::Fetch>((mode >> 1 & 3) % 3);
+    options.test.defer_delivery = (mode & 8) != 0 && (mode & 1) != 0;
+    options.test.retransmit = options.test.defer_delivery && (mode & 16) != 0;
     options.prefetch_depth = (mode & 32) != 0 ? 3 : 0;
     if ((mode & 64) != 0) options.flusher = &disk_;
-    options.zero_byte_read_flushes = (mode & 128) != 0;
+    options.test.zero_byte_read_flushes = (mode & 128) != 0;
     return options;
   }
 

@@ -7,6 +7,7 @@
 // or object numbers; the other bytes stay as in the input.
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -41,15 +42,14 @@ class Machine {
     const uint8_t mode = in.U8();
     setup_ = in.U8();
     EngineOptions options;
-    options.check_wqe_index = (mode & 1) == 0;
-    options.check_qpn = (mode & 2) == 0;
-    options.schedule =
-        (mode & 4) != 0 ? EngineOptions::Schedule::kRandom : EngineOptions::Schedule::kRunToStall;
-    options.fetch = static_cast<EngineOptions::Fetch>((mode >> 3 & 3) % 3);
-    options.defer_delivery = (mode & 32) != 0 && (mode & 4) != 0;
-    options.retransmit = options.defer_delivery && (mode & 64) != 0;
+    options.test.check_wqe_index = (mode & 1) == 0;
+    options.test.check_qpn = (mode & 2) == 0;
+    if ((mode & 4) != 0) options.test.steps = RandomSteps;
+    options.test.fetch = static_cast<EngineTestHooks::Fetch>((mode >> 3 & 3) % 3);
+    options.test.defer_delivery = (mode & 32) != 0 && (mode & 4) != 0;
+    options.test.retransmit = options.test.defer_delivery && (mode & 64) != 0;
     options.prefetch_depth = (mode & 128) != 0 ? 3 : 0;
-    options.scatter_to_cqe = (setup_ & 16) != 0;
+    options.test.scatter_to_cqe = (setup_ & 16) != 0;
     return options;
   }
   static void Connect(Host& from, int i, Host& to, int j) {

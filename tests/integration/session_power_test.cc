@@ -143,7 +143,7 @@ class SessionPowerTest : public testing::Test {
   static constexpr uint64_t kRegion = 16 << 20;
   std::string folder_;
   softrnic::PersistenceModel power_;
-  softrnic::EmbeddedRnic rnic_{{.persistence = &power_}};
+  softrnic::EmbeddedRnic rnic_{{.test = {.watch = &power_}}};
   std::mt19937_64 random_{1};
   std::atomic<bool> reachable_{true};
   std::atomic<int> incarnation_{0};  // of the primary

@@ -19,7 +19,7 @@ Fabric::Fabric(const std::vector<std::string>& hosts, bool apart, softrnic::Engi
     : random_(seed) {
   for (const std::string& host : hosts) {
     if (apart || machines_.empty()) {
-      engine.seed = random_();
+      engine.test.seed = random_();
       machines_.push_back(std::make_unique<Machine>(engine));
     }
     machine_of_[host] = machines_.back().get();

@@ -41,7 +41,7 @@ class Fabric {
  private:
   struct Machine {
     explicit Machine(softrnic::EngineOptions options)
-        : rnic((options.persistence = &power, options)) {}
+        : rnic((options.test.watch = &power, options)) {}
     softrnic::PersistenceModel power;
     softrnic::EmbeddedRnic rnic;
     softrnic::MemoryNetwork::Port* port = nullptr;

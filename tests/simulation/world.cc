@@ -20,6 +20,7 @@
 #include "simulation/impossible.h"
 #include "simulation/network.h"
 #include "simulation/scheduler.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 
 namespace hyperloop::simulation {
 namespace {
@@ -38,14 +39,13 @@ std::vector<std::string> Hosts(size_t replicas) {
 
 // Half of the worlds have an RNIC that takes each freedom which the specification leaves to it.
 softrnic::EngineOptions EngineOptionsBy(std::mt19937_64& random) {
-  using softrnic::EngineOptions;
-  EngineOptions options;
+  softrnic::EngineOptions options;
   if (random() % 2 == 0) return options;
-  options.schedule = EngineOptions::Schedule::kRandom;
-  options.fetch = EngineOptions::Fetch::kRandom;
-  options.defer_delivery = true;
-  options.retransmit = random() % 2 == 0;
-  options.late_acknowledgements = random() % 2 == 0;
+  options.test.steps = softrnic::RandomSteps;
+  options.test.fetch = softrnic::EngineTestHooks::Fetch::kRandom;
+  options.test.defer_delivery = true;
+  options.test.retransmit = random() % 2 == 0;
+  options.test.late_acknowledgements = random() % 2 == 0;
   return options;
 }
 

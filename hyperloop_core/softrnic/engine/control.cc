@@ -179,7 +179,7 @@ Status Control::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply*
   made->pd = pd->second.get();
   made->access = a.access;
   made->media = static_cast<rnic::Media>(a.media);
-  made->has_media = made->media != rnic::Media::kRam || options_.persistence != nullptr;
+  made->has_media = made->media != rnic::Media::kRam || options_.test.watch != nullptr;
   made->has_rings = !umem.ring_map.empty();
   made->umem = &umem;
   MemoryKey* const key = keys_.Insert(std::move(made));
@@ -255,7 +255,7 @@ Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()
   cq.log_size = a.log_size;
   cq.mask = (1u << a.log_size) - 1;
   cq.dbrec = RingAt(umem, a.dbrec_addr, rnic::kDoorbellRecordBytes, kRecordAlign);
-  cq.producer = cq.consumer = options_.first_cqe & rnic::kWaitIndexMask;
+  cq.producer = cq.consumer = options_.test.first_cqe & rnic::kWaitIndexMask;
   cq.ignore_overrun = a.ignore_overrun != 0;
   cq.context = &c;
   cq.umem = &umem;

@@ -1,4 +1,4 @@
-// Dice: the random choices of an engine, drawn from EngineOptions::seed. What clients must not
+// Dice: the random choices of an engine, drawn from EngineTestHooks::seed. What clients must not
 // guess comes from RandomNumber instead. Calls nothing of the engine.
 #pragma once
 
@@ -10,16 +10,17 @@ namespace hyperloop::softrnic {
 
 class Dice {
  public:
-  // `chooses`: whether Pick is random (EngineOptions::Schedule::kRandom).
-  Dice(uint64_t seed, bool chooses) : random_(seed), chooses_(chooses) {}
-  // A number from 0 to n-1: a random one if the schedule is random, otherwise 0.
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  // From now on Pick is random.
+  void LetChoose() { chooses_ = true; }
+  // A number from 0 to n-1: a random one after LetChoose, otherwise 0.
   size_t Pick(size_t n) { return chooses_ ? random_() % n : 0; }
-  // A random number in every schedule.
+  // A random number, always.
   uint64_t Throw() { return random_(); }
 
  private:
   std::mt19937_64 random_;
-  const bool chooses_;
+  bool chooses_ = false;
 };
 
 }  // namespace hyperloop::softrnic

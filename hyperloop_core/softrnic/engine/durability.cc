@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "softrnic/engine/durability_watch.h"
 #include "softrnic/engine/flusher.h"
-#include "softrnic/engine/testing/persistence_model.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -21,8 +21,8 @@ constexpr size_t kStepsPerFlush = 4;
 }  // namespace
 
 void Durability::NoteDirty(Qp& qp, const Segment& segment) {
-  if (options_.persistence != nullptr)
-    options_.persistence->Arrived(qp.qpn, segment.at, segment.length);
+  if (options_.test.watch != nullptr)
+    options_.test.watch->Arrived(qp.qpn, segment.at, segment.length);
   // A segment is merged into a range that it touches. When the list is full, a file's segment is
   // merged into the range that grows least, since msync finds the dirty pages. A flush of pmem goes
   // over every line of its range, so a range of pmem must not contain untouched memory.
@@ -70,7 +70,7 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
 
 // For pmem this only starts the write-back. FlushDirty waits for it, once for all ranges.
 void Durability::FlushRange(Qp& qp, const DirtyRange& range) {
-  // A range in RAM is listed for the persistence model alone.
+  // A range in RAM is listed for the watch alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
   ++qp.count.media_flushes;
   turn_.AddSteps(kStepsPerFlush);
@@ -133,7 +133,7 @@ Outcome Durability::FlushBehindRead(Qp& qp, bool again) {
     dirty.flush.reset();
     dirty.flushes = false;
   }
-  if (options_.persistence != nullptr) options_.persistence->Flushed(qp.qpn);
+  if (options_.test.watch != nullptr) options_.test.watch->Flushed(qp.qpn);
   if (!dirty.flush_failed) return kOk;
   dirty.flush_failed = false;
   return MLX5_CQE_SYNDROME_REMOTE_OP_ERR;
@@ -144,7 +144,7 @@ void Durability::FlushAllOf(Qp& qp, const Umem& umem) {
   if (std::none_of(qp.dirty.ranges.begin(), qp.dirty.ranges.begin() + qp.dirty.count, is_of))
     return;
   FlushDirty(qp);
-  if (options_.persistence != nullptr) options_.persistence->Flushed(qp.qpn);
+  if (options_.test.watch != nullptr) options_.test.watch->Flushed(qp.qpn);
 }
 
 }  // namespace hyperloop::softrnic

@@ -3,9 +3,9 @@
 //
 // Persistent memory is flushed at once. A file is flushed at once too, unless its disk may take
 // long: then a Flusher's thread flushes it, and the READ waits for that (kFlushing) while all other
-// queue pairs go on. A PersistenceModel is told of every store and flush.
+// queue pairs go on. A DurabilityWatch is told of every store and flush.
 //
-// May call: Turn, the Flusher and the PersistenceModel of EngineOptions.
+// May call: Turn, the Flusher and the DurabilityWatch of EngineOptions.
 #pragma once
 
 #include "softrnic/engine/objects.h"

@@ -99,8 +99,8 @@ size_t Engine::Run(size_t budget) {
   const size_t linked = e.traffic.attached() ? e.links.Poll((budget + 1) / 2) : 0;
   budget -= std::min(linked, budget / 2);
   size_t done = 0;
-  if (e.slow) [[unlikely]] {
-    while (done < budget && e.schedule.Step()) ++done;
+  if (e.steps != nullptr) [[unlikely]] {
+    while (done < budget && e.steps->Step()) ++done;
     if (e.traffic.attached()) e.traffic.port()->Flush();
     return linked + done;
   }

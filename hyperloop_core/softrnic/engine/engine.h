@@ -7,8 +7,8 @@
 // turns, and so do the queue pairs of one client: however many queue pairs a client has, another
 // client waits for one turn of it. Calls come one at a time (from whoever runs the EngineLoop, a
 // test, or a simulation); HandleFault alone also runs in a signal handler within one. Work arrives
-// through doorbells (UAR pages), enables, completions and links. Run() and Step() execute it; with
-// the adversarial modes of EngineOptions, AdversarialSchedule chooses what happens next.
+// through doorbells (UAR pages), enables, completions and links. Run() and Step() execute it. Tests
+// and models can choose what happens next (EngineTestHooks::steps).
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,12 @@
 #include "hyperloop/core/status.h"
 #include "softrnic/commands/commands.h"
 #include "softrnic/engine/qp_counters.h"
+#include "softrnic/engine/test_hooks.h"
 #include "softrnic/links/link_port.h"
 
 namespace hyperloop::softrnic {
 
 class Flusher;
-class Pacer;
-class PersistenceModel;
 
 using ContextId = uint32_t;
 inline constexpr ContextId kNoContext = 0;
@@ -55,59 +54,18 @@ struct ClientLimits {
 };
 
 struct EngineOptions {
-  // Whether a WQE's header must name the WQE's own index and queue number. Off only to show what a
-  // lenient device would let pass.
-  bool check_wqe_index = true;
-  bool check_qpn = true;
   // How many WQEBBs from the consumer index on, as far as the producer index, are copied out of the
-  // ring early, at least. 0, with Fetch::kLate: a WQE is read where it lies, when it runs.
+  // ring early, at least. 0, with EngineTestHooks::Fetch::kLate: a
+  // WQE is read where it lies, when it runs.
   uint32_t prefetch_depth = 0;
-  // The adversarial modes below are for tests. Their choices come from `seed`, and they cost the
-  // fast path nothing. kRandom: single steps, chosen at random among all that could happen next.
-  enum class Schedule { kRunToStall, kRandom };
-  Schedule schedule = Schedule::kRunToStall;
-  // When a WQE below the producer (or enabled) index is copied out of the ring, to be run as
-  // copied. kLate: when it runs. kEarly: as soon as the index lets it. kRandom: anywhere between.
-  enum class Fetch { kLate, kEarly, kRandom };
-  Fetch fetch = Fetch::kLate;
-  // Requests reach the responder, and answers (READ data, atomics' old values, acknowledgements)
-  // the requester, in later steps, in order per queue pair. A payload is read from memory when its
-  // WQE runs or when it is delivered. Completions follow the answers, so fences and READ limits
-  // hold WQEs back.
-  bool defer_delivery = false;
-  // With defer_delivery: WQEs without an answer yet are now and then fetched and checked again, as
-  // a retransmission does. Their payloads are read again until they are delivered.
-  bool retransmit = false;
-  // With defer_delivery: a request that asks no answer (SEND, WRITE) is acknowledged as late as RC
-  // lets it: by an answer to a later request, by a later error, or when nothing else can happen.
-  bool late_acknowledgements = false;
-  uint64_t seed = 1;
-  // Off: a READ of no bytes touches no memory, so it flushes nothing. On: it flushes like any READ.
-  bool zero_byte_read_flushes = false;
-  // Models what a power failure would leave, for tests; it is told of every store and flush, and
-  // outlives the engine. Null: none. Not together with `flusher`: the model would take a flush for
-  // done when it begins.
-  PersistenceModel* persistence = nullptr;
   // Flushes the files for which UmemMapping::waits_for_disk is set; outlives the engine. Null: the
   // engine flushes them itself, and all clients wait.
   Flusher* flusher = nullptr;
   // A steady clock in nanoseconds, for timers: of requests without an answer, and of links. Null:
   // the system's.
   std::function<uint64_t()> now_ns = nullptr;
-  // Not null: the queues run one WQE at a time, in the order and at the times that it names, for a
-  // model of a device; outlives the engine. Not together with the adversarial modes.
-  Pacer* pacer = nullptr;
-  // Receives of at most 32 B land in the CQE and not in the receive's memory, as on mlx5 by
-  // default. Tests show with it what that does to a queue that a receive is to rewrite.
-  bool scatter_to_cqe = false;
-  // Where the free-running counters of new queues start (on hardware: 0), for tests of wrap-around.
-  uint16_t first_wqe = 0;
-  uint16_t first_receive = 0;
-  uint32_t first_cqe = 0;  // 24 bits
-  // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index that it names. Such a device is
-  // broken on purpose: tests that would notice it must fail.
-  bool check_cross_channel = true;
   ClientLimits limits = {};
+  EngineTestHooks test = {};
 };
 
 // Memory of a client, as it is mapped for the engine.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "softrnic/engine/flusher.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "softrnic/engine/testing/memory_network.h"
 #include "support/status_matchers.h"
@@ -114,11 +115,11 @@ class DiskRun {
     EngineOptions options;
     options.flusher = &disk_;
     options.now_ns = [this] { return now_; };
-    options.seed = seed;
+    options.test.seed = seed;
     if (mode == Mode::kRandomSteps || mode == Mode::kLinkedRandomSteps) {
-      options.schedule = EngineOptions::Schedule::kRandom;
-      options.defer_delivery = true;
-      options.retransmit = Pick(2) == 0;
+      options.test.steps = RandomSteps;
+      options.test.defer_delivery = true;
+      options.test.retransmit = Pick(2) == 0;
     }
     engines_.push_back(std::make_unique<Engine>(options));
     if (linked_) {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "softrnic/engine/flusher.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
@@ -92,8 +93,7 @@ class EngineDisk : public ::testing::TestWithParam<bool> {
  protected:
   EngineOptions Options() const {
     EngineOptions options;
-    if (GetParam()) options.schedule = EngineOptions::Schedule::kRandom;
-    options.defer_delivery = GetParam();
+    if (GetParam()) options.test = {.steps = RandomSteps, .defer_delivery = true};
     return options;
   }
 };

@@ -82,9 +82,9 @@ TEST(EngineMalformed, IndexQueueNumberOpcodeAndSize) {
   const auto index = [](std::byte* w) { w[2] = std::byte{65}; };
   const auto qpn = [](std::byte* w) { w[6] ^= std::byte{1}; };
   EXPECT_EQ(broken(index), WcStatus::kLocalQpOperation);
-  EXPECT_EQ(broken(index, {.check_wqe_index = false}), WcStatus::kSuccess);
+  EXPECT_EQ(broken(index, {.test = {.check_wqe_index = false}}), WcStatus::kSuccess);
   EXPECT_EQ(broken(qpn), WcStatus::kLocalQpOperation);
-  EXPECT_EQ(broken(qpn, {.check_qpn = false}), WcStatus::kSuccess);
+  EXPECT_EQ(broken(qpn, {.test = {.check_qpn = false}}), WcStatus::kSuccess);
   EXPECT_EQ(broken([](std::byte* w) { w[3] = std::byte{0x25}; }), WcStatus::kLocalQpOperation);
   EXPECT_EQ(broken([](std::byte* w) { w[0] = std::byte{1}; }), WcStatus::kLocalQpOperation);
   EXPECT_EQ(broken([](std::byte* w) { w[7] = std::byte{0}; }), WcStatus::kLocalQpOperation);
@@ -297,7 +297,7 @@ TEST(EngineContext, HostsGoWithTheirLastClient) {
 // This is what managed queues are for: in an ordinary queue, a WQE behind a WAIT may be fetched
 // before the receive has rewritten it.
 TEST(EngineFetch, EarlyFetchRunsTheStaleWqeOfAnUnmanagedQueue) {
-  Pair p({.fetch = EngineOptions::Fetch::kEarly});
+  Pair p({.test = {.fetch = EngineTestHooks::Fetch::kEarly}});
   TestCq cq = p.b.Cq();
   TestQp qp = p.b.Qp(cq, cq, {.flags = kQpMaster});
   p.b.Connect(qp, qp);

@@ -2,14 +2,14 @@
 // terminators, prefetch, scatter to CQE, and WAITs for completions with an error.
 #include <set>
 
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 using rnic::WcStatus;
-using Fetch = EngineOptions::Fetch;
-using Schedule = EngineOptions::Schedule;
+using Fetch = EngineTestHooks::Fetch;
 
 // --- send queue
 
@@ -19,7 +19,7 @@ TEST(EngineFormat, EveryOtherOpcodeIsRefused) {
                                rnic::kWqeRead,       rnic::kWqeCompareSwap,  rnic::kWqeFetchAdd,
                                rnic::kWqeSendEnable, rnic::kWqeReceiveEnable};
   for (const bool deferred : {false, true}) {
-    Pair p({.defer_delivery = deferred}, {.flags = kQpMaster});
+    Pair p(Delivering(deferred), {.flags = kQpMaster});
     for (int opcode = 0; opcode < 256; ++opcode) {
       if (known.contains(opcode)) continue;
       p.a_qp.Put([&](void* w) { return rnic::EncodeNop(w, p.a_qp.Control(), 4); });
@@ -157,7 +157,7 @@ TEST(EngineFormat, ByteCountZeroIsTwoGigabytes) {
     EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteOperation);
   }
   for (const bool deferred : {false, true}) {
-    Pair p({.defer_delivery = deferred});  // of a READ's scatter, and of a WRITE's gather
+    Pair p(Delivering(deferred));  // of a READ's scatter, and of a WRITE's gather
     p.a_qp.Read(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 64));
     std::memset(p.a_qp.sq + 32, 0, 4);
     p.a_qp.Ring();
@@ -173,7 +173,7 @@ TEST(EngineFormat, ByteCountZeroIsTwoGigabytes) {
 TEST(EngineFormat, TheReceiveCounterMayBeReadAgainAtAnyTime) {
   int taken = 0, refused = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    Pair p({.schedule = Schedule::kRandom, .seed = seed});
+    Pair p({.test = {.steps = RandomSteps, .seed = seed}});
     for (int i = 0; i < 3; ++i) p.b_qp.Receive(p.b.At(p.dst, 8));
     p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
     p.a_qp.Ring();
@@ -192,7 +192,7 @@ TEST(EngineFormat, TheReceiveCounterMayBeReadAgainAtAnyTime) {
 
 TEST(EngineScatterToCqe, SmallReceivesLandInTheCqeAndNotInTheirMemory) {
   for (const size_t size : {1u, 31u, 32u, 33u}) {
-    Pair p({.scatter_to_cqe = true});
+    Pair p({.test = {.scatter_to_cqe = true}});
     const Sge to[] = {p.b.At(p.dst, 7), p.b.At(p.dst + 64, 64)};
     p.b_qp.Receive(to);
     p.a_qp.Send(p.a.At(p.src, size));
@@ -216,7 +216,7 @@ TEST(EngineScatterToCqe, SmallReceivesLandInTheCqeAndNotInTheirMemory) {
 // and SEND_EN run, and then the WQE runs as it was before.
 TEST(EngineScatterToCqe, APatchThatShouldHaveChangedAWqeIsMissing) {
   for (const bool scatter_to_cqe : {false, true}) {
-    Pair p({.scatter_to_cqe = scatter_to_cqe});
+    Pair p({.test = {.scatter_to_cqe = scatter_to_cqe}});
     TestCq cq = p.b.Cq();
     TestQp control = p.b.Qp(cq, cq, {.flags = kQpMaster});
     TestQp data = p.b.Qp(cq, cq, {.flags = kQpSlaveSend});
@@ -246,7 +246,7 @@ TEST(EngineScatterToCqe, APatchThatShouldHaveChangedAWqeIsMissing) {
 // WQEs and receives that a queue in error flushes count for a WAIT like any completion.
 TEST(EngineWaitErrors, FlushedWorkAdvancesTheCounter) {
   for (const bool deferred : {false, true}) {
-    Pair p({.defer_delivery = deferred});
+    Pair p(Delivering(deferred));
     TestCq cq = p.a.Cq();
     TestQp waiter = p.a.Qp(cq, cq, {.flags = kQpMaster});
     p.a.Connect(waiter, waiter);

@@ -4,7 +4,7 @@
 //
 //   called for   commands    steps of tests        doorbells   links              page faults
 //   -----------------------------------------------------------------------------------------
-//   entrances    Control     AdversarialSchedule   Doorbells   Links              TruncatedFiles
+//   entrances    Control     SingleSteps           Doorbells   Links              TruncatedFiles
 //                Services
 //   queue pairs  QpLife      Requester                         RemoteRequester    RemoteResponder
 //   on the way   Routes      ServiceAsks   Transit   Retries   Snapshots
@@ -16,8 +16,10 @@
 //   the rest     LinkTraffic   Turn   Dice   Clock
 #pragma once
 
+#include <memory>
 #include <utility>
 
+#include "hyperloop/core/invariant.h"
 #include "softrnic/engine/clients.h"
 #include "softrnic/engine/clock.h"
 #include "softrnic/engine/completion_queues.h"
@@ -42,8 +44,8 @@
 #include "softrnic/engine/routes.h"
 #include "softrnic/engine/service_asks.h"
 #include "softrnic/engine/services.h"
+#include "softrnic/engine/single_steps.h"
 #include "softrnic/engine/snapshots.h"
-#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/transit.h"
 #include "softrnic/engine/truncated_files.h"
 #include "softrnic/engine/turn.h"
@@ -51,12 +53,14 @@
 namespace hyperloop::softrnic {
 
 struct Engine::Impl {
-  explicit Impl(EngineOptions o) : options(std::move(o)) {}
+  explicit Impl(EngineOptions o) : options(std::move(o)) {
+    HL_INVARIANT(!deferred || steps != nullptr);
+  }
 
   const EngineOptions options;
   // Requests and answers wait in Transit until a later step delivers them.
-  const bool deferred = options.defer_delivery;
-  Dice dice{options.seed, options.schedule == EngineOptions::Schedule::kRandom};
+  const bool deferred = options.test.defer_delivery;
+  Dice dice{options.test.seed};
   Clock clock{options.now_ns};
   Turn turn;
   ReadyList ready;
@@ -80,17 +84,18 @@ struct Engine::Impl {
                       turn,    responder, retries, snapshots,  transit, remote_requester};
   RemoteResponder remote_responder{keys, qps, responder, link_work, traffic, clients, clock};
   Doorbells doorbells{clients, requester, turn};
-  AdversarialSchedule schedule{options, doorbells, retries, qps,       ready,
-                               keys,    snapshots, transit, requester, dice};
   Routes routes{clients, traffic};
   ServiceAsks asks{qps, traffic, clock};
   QpLife life{options, qps, cqs, ready, looks, link_work, errors, durability, routes, asks};
   Services services{qps, clients, traffic, routes, asks, life};
   Links links{traffic, link_work, remote_requester, remote_responder, routes, asks, services, turn};
   Control control{options, clients, keys, cqs, durability, life, services};
-  // Whether the engine runs by single steps of `schedule`.
-  const bool slow =
-      deferred || options.schedule == EngineOptions::Schedule::kRandom || options.pacer != nullptr;
+  // Not null: the engine runs by these.
+  const std::unique_ptr<SingleSteps> steps =
+      options.test.steps == nullptr
+          ? nullptr
+          : options.test.steps({options, doorbells, retries, qps, ready, keys, snapshots, transit,
+                                requester, dice});
 };
 
 }  // namespace hyperloop::softrnic

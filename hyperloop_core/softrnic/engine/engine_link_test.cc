@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "softrnic/engine/remote.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
 #include "support/status_matchers.h"
 
@@ -664,9 +665,11 @@ class RandomRun {
  private:
   EngineOptions Options(uint64_t seed) {
     EngineOptions options;
-    options.seed = seed;
-    if (Pick(2) == 0) options.schedule = EngineOptions::Schedule::kRandom;
-    if (Pick(3) == 0) options.defer_delivery = true;
+    options.test.seed = seed;
+    if (Pick(2) == 0) options.test.steps = RandomSteps;
+    if (Pick(3) == 0) options.test.defer_delivery = true;
+    if (options.test.defer_delivery && options.test.steps == nullptr)
+      options.test.steps = FirstFoundSteps;
     return options;
   }
   uint64_t Pick(uint64_t below) { return random_() % below; }

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -668,11 +669,11 @@ TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
   for (int round = 0; round < 30; ++round) {
     EngineOptions options;
     if (round % 3 == 1)
-      options = {.schedule = EngineOptions::Schedule::kRandom,
-                 .fetch = EngineOptions::Fetch::kRandom,
-                 .defer_delivery = true,
-                 .seed = random()};
-    if (round % 3 == 2) options = {.check_wqe_index = false, .check_qpn = false};
+      options.test = {.steps = RandomSteps,
+                      .fetch = EngineTestHooks::Fetch::kRandom,
+                      .defer_delivery = true,
+                      .seed = random()};
+    if (round % 3 == 2) options.test = {.check_wqe_index = false, .check_qpn = false};
     NoisyPair pair(options, random);
     for (int i = 0; i < 400; ++i) pair.Round();
   }

@@ -46,7 +46,7 @@ class TestPacer : public Pacer {
 struct Paced {
   EngineOptions Options() {
     EngineOptions options;
-    options.pacer = &pacer;
+    options.test.steps = PacedBy(&pacer);
     return options;
   }
   TestPacer pacer;

@@ -1,5 +1,6 @@
 // Tests requests without an answer, whose receiver is not ready or whose peer is dead. They are
 // tried again as often as the queue pair says.
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -8,12 +9,11 @@ namespace {
 
 using rnic::WcOpcode;
 using rnic::WcStatus;
-using Schedule = EngineOptions::Schedule;
 
 EngineOptions Deferred() {
   EngineOptions options;
-  options.schedule = Schedule::kRandom;
-  options.defer_delivery = true;
+  options.test.steps = RandomSteps;
+  options.test.defer_delivery = true;
   return options;
 }
 

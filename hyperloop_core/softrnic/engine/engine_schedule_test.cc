@@ -2,22 +2,23 @@
 // fetch, fences, retransmission.
 #include <random>
 
+#include "softrnic/engine/pacer.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 using rnic::WcStatus;
-using Fetch = EngineOptions::Fetch;
-using Schedule = EngineOptions::Schedule;
+using Fetch = EngineTestHooks::Fetch;
 
 EngineOptions Adversary(uint64_t seed, Fetch fetch = Fetch::kRandom) {
   EngineOptions options;
-  options.schedule = Schedule::kRandom;
-  options.fetch = fetch;
-  options.defer_delivery = true;
-  options.retransmit = true;
-  options.seed = seed;
+  options.test.steps = RandomSteps;
+  options.test.fetch = fetch;
+  options.test.defer_delivery = true;
+  options.test.retransmit = true;
+  options.test.seed = seed;
   return options;
 }
 
@@ -59,8 +60,9 @@ class RandomOperations {
   static EngineOptions Options(uint64_t seed) {
     const Fetch fetches[] = {Fetch::kLate, Fetch::kEarly, Fetch::kRandom};
     EngineOptions options = Adversary(seed, fetches[seed % 3]);
-    if (seed % 5 == 0) options = {.fetch = fetches[seed % 3], .defer_delivery = true};
-    if (seed % 5 == 1) options.defer_delivery = options.retransmit = false;
+    if (seed % 5 == 0)
+      options.test = {.steps = FirstFoundSteps, .fetch = fetches[seed % 3], .defer_delivery = true};
+    if (seed % 5 == 1) options.test.defer_delivery = options.test.retransmit = false;
     return options;
   }
 
@@ -320,9 +322,14 @@ TEST(EngineSchedule, ReuseOfASlotBeforeItsAcknowledgementIsCaught) {
   EXPECT_GT(caught, 10);
 }
 
+TEST(EngineSchedule, DeferredDeliveryNeedsStepsThatDeliver) {
+  EXPECT_DEATH(Engine({.test = {.defer_delivery = true}}), "steps");
+  EXPECT_DEATH(Engine({.test = {.steps = PacedBy(nullptr), .defer_delivery = true}}), "deliver");
+}
+
 TEST(EngineSchedule, BrokenDeviceRunsPastTheEnabledIndex) {
   for (const bool check : {true, false}) {
-    Pair p({.check_cross_channel = check});
+    Pair p({.test = {.check_cross_channel = check}});
     TestQp control = p.a.Qp(p.a_cq, p.a_recv, {.flags = kQpMaster});
     p.a.Connect(control, control);
     TestQp managed = p.a.Qp(p.a_cq, p.a_recv, {.flags = kQpSlaveSend});

@@ -105,9 +105,9 @@ TEST(EngineEnable, NeedsMasterAndManagedTargetOfTheSameClient) {
 
 // A receive rewrites a WQE of a managed queue, and the rewritten WQE is the one that runs.
 TEST(EngineRewrite, ReceiveScatterIntoTheRingIsWhatRuns) {
-  for (const auto fetch :
-       {EngineOptions::Fetch::kLate, EngineOptions::Fetch::kEarly, EngineOptions::Fetch::kRandom}) {
-    Machine m({.fetch = fetch});
+  for (const auto fetch : {EngineTestHooks::Fetch::kLate, EngineTestHooks::Fetch::kEarly,
+                           EngineTestHooks::Fetch::kRandom}) {
+    Machine m({.test = {.fetch = fetch}});
     // data[0] is a NOP that the message turns into WRITE src→dst; control: WAIT, then
     // SEND_EN(data).
     m.data.Nop(CqeMode::kAlways);

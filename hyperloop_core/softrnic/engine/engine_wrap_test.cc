@@ -1,5 +1,6 @@
 // Tests free-running counters at their wrap: WQEBB and receive indexes (16 bits), CQE numbers (24
 // bits), and the half range in which they compare.
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
@@ -9,17 +10,20 @@ using rnic::WcStatus;
 
 EngineOptions NearTheWrap() {
   EngineOptions options;
-  options.first_wqe = 0xfffa;
-  options.first_receive = 0xfffd;
-  options.first_cqe = 0xfffff9;
+  options.test.first_wqe = 0xfffa;
+  options.test.first_receive = 0xfffd;
+  options.test.first_cqe = 0xfffff9;
   return options;
 }
 
 TEST(EngineWrap, MessagesAcrossTheWrapOfEveryCounter) {
   for (const bool deferred : {false, true}) {
     EngineOptions options = NearTheWrap();
-    options.defer_delivery = deferred;
-    if (deferred) options.fetch = EngineOptions::Fetch::kEarly;
+    if (deferred) {
+      options.test.steps = FirstFoundSteps;
+      options.test.fetch = EngineTestHooks::Fetch::kEarly;
+      options.test.defer_delivery = true;
+    }
     Pair p(options, {.log_sq = 2}, {.log_rq = 1});
     for (uint32_t i = 0; i < 40; ++i) {
       p.b_qp.Receive(p.b.At(p.dst + i, 1));
@@ -41,7 +45,7 @@ TEST(EngineWrap, MessagesAcrossTheWrapOfEveryCounter) {
 // The first block of this WQE of two blocks has the last index, and is the ring's last block.
 TEST(EngineWrap, LongWqeAcrossTheWrap) {
   EngineOptions options;
-  options.first_wqe = 0xffff;
+  options.test.first_wqe = 0xffff;
   Pair p(options, {.log_sq = 2});
   std::byte payload[90];
   for (int i = 0; i < 90; ++i) payload[i] = static_cast<std::byte>(i + 1);

@@ -113,7 +113,7 @@ struct MemoryKey {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
   // Set if Durability must look at writes: the memory holds rings, or it needs a flush to be
-  // durable (with a persistence model, any memory does).
+  // durable (with a DurabilityWatch, any memory does).
   bool has_rings = false;
   bool has_media = false;
   bool poisoned = false;  // its file was truncated
@@ -248,7 +248,7 @@ struct Qp {
   };
 
   // The receive queue and the requests of the peer. Responder takes receives, Requester enables and
-  // flushes them, ErrorState and AdversarialSchedule look for posted ones.
+  // flushes them, ErrorState and SingleSteps look for posted ones.
   struct Receive {
     const std::byte* ring = nullptr;
     const std::byte* dbrec = nullptr;
@@ -278,7 +278,7 @@ struct Qp {
   };
 
   // WQEs that have run and are not complete yet. Transit takes them in and out, RemoteRequester and
-  // AdversarialSchedule change entries.
+  // SingleSteps change entries.
   struct InTransit {
     std::deque<Inflight> inflight;  // in order; the front completes first
     uint32_t outstanding_reads = 0;

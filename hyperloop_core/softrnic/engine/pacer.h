@@ -1,10 +1,12 @@
-// Pacer: the owner of a clock on which the queues of an Engine run (EngineOptions::pacer). A model
-// of a device implements it, for which each WQE takes time: the engine then runs one WQE at a time,
-// the one that the pacer lets run first. Calls nothing of the engine.
+// Pacer: the owner of a clock on which the queues of an Engine run. A model of a device implements
+// it, for which each WQE takes time: the engine then runs one WQE at a time, the one that the pacer
+// lets run first. Calls nothing of the engine.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "softrnic/engine/single_steps.h"
 
 namespace hyperloop::softrnic {
 
@@ -31,5 +33,8 @@ class Pacer {
   // It has run. `done`: wholly; otherwise the queue waits, or the WQE runs in several steps.
   virtual void End(bool done) = 0;
 };
+
+// For EngineTestHooks::steps, and not together with defer_delivery. `pacer` outlives the engine.
+MakeSingleSteps PacedBy(Pacer* pacer);
 
 }  // namespace hyperloop::softrnic

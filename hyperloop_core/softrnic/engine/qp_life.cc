@@ -5,8 +5,8 @@
 #include <new>
 
 #include "rnic/checks.h"
+#include "softrnic/engine/durability_watch.h"
 #include "softrnic/engine/rings.h"
-#include "softrnic/engine/testing/persistence_model.h"
 #include "softrnic/engine/text.h"
 #include "softrnic/engine/waiters.h"
 
@@ -104,10 +104,11 @@ Status QpLife::CheckRoomForQp(const Context& c) const {
 // Makes room for the copies of WQEBBs of a send ring of `ring` WQEBBs, if the fetch mode or the
 // prefetch depth wants copies.
 void QpLife::MakeSnapshots(Qp& qp, uint32_t ring) const {
-  if (options_.fetch == EngineOptions::Fetch::kLate && options_.prefetch_depth == 0) return;
+  const bool late = options_.test.fetch == EngineTestHooks::Fetch::kLate;
+  if (late && options_.prefetch_depth == 0) return;
   qp.send.snapshots = true;
-  const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
-                   options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
+  const bool few =
+      late && options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
   qp.send.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
   qp.snapshot.bytes.resize((size_t{qp.send.fetch_mask} + 1) * rnic::kWqebbBytes);
 }
@@ -147,7 +148,7 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   qp.umem = parts.umem;
   qp.flags = a.flags;
   SetUpQueues(qp, a, parts);
-  qp.send.deferred = options_.defer_delivery;
+  qp.send.deferred = options_.test.defer_delivery;
   qp.transit.max_read_atomic = std::max(1u, a.max_read_atomic);
   StartCounters(qp);
   ++qp.pd->users, ++qp.umem->users, ++c.account->qps;
@@ -176,8 +177,8 @@ void QpLife::Delist(const Qp& qp) {
 }
 
 void QpLife::StartCounters(Qp& qp) const {
-  qp.send.consumer = qp.send.producer = qp.snapshot.fetched = options_.first_wqe;
-  qp.receive.consumer = qp.receive.producer = qp.receive.enabled = options_.first_receive;
+  qp.send.consumer = qp.send.producer = qp.snapshot.fetched = options_.test.first_wqe;
+  qp.receive.consumer = qp.receive.producer = qp.receive.enabled = options_.test.first_receive;
   qp.receive.flush_left = 0;
 }
 
@@ -196,9 +197,9 @@ void QpLife::ResetQueues(Qp& qp) {
   qp.transit.failed = false;
   if (qp.peer.remote != nullptr) link_work_.Stop(qp);
   qp.peer.remote.reset();
-  qp.send.deferred = options_.defer_delivery;
+  qp.send.deferred = options_.test.defer_delivery;
   durability_.Forget(qp);
-  if (options_.persistence != nullptr) options_.persistence->Gone(qp.qpn);
+  if (options_.test.watch != nullptr) options_.test.watch->Gone(qp.qpn);
   if (qp.context->uar != nullptr && !qp.service.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
 }

@@ -2,7 +2,7 @@
 // Every field of the arguments comes from a client and is checked.
 //
 // May call: QpTable, CompletionQueues (Find), Waiters, ReadyList, LookList, LinkWork, ErrorState,
-// Durability, Routes, ServiceAsks, rings.h, and the PersistenceModel of EngineOptions.
+// Durability, Routes, ServiceAsks, rings.h, and the DurabilityWatch of EngineTestHooks.
 #pragma once
 
 #include <map>

@@ -23,7 +23,7 @@ namespace hyperloop::softrnic {
 
 class RemoteRequester {
  public:
-  // `deferred`: AdversarialSchedule chooses when WQEs complete (EngineOptions::defer_delivery).
+  // `deferred`: SingleSteps choose when WQEs complete (EngineTestHooks::defer_delivery).
   RemoteRequester(bool deferred, KeyTable& keys, Durability& durability, QpTable& qps,
                   Transit& transit, LinkWork& link_work, LinkTraffic& traffic, Clients& clients,
                   const Clock& clock)

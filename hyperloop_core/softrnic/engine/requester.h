@@ -1,7 +1,7 @@
 // Requester: the requester's half of a queue pair. It fetches, decodes and executes the WQEs of a
 // send queue, and flushes what is left of a queue pair in error.
 //
-// Cost of a WQE on the fast path (Schedule::kRunToStall, no deferred delivery): one 16 B header
+// Cost of a WQE on the fast path (no SingleSteps, no deferred delivery): one 16 B header
 // load and compare against the expected index and queue number, one switch, one table load per
 // local key, one hash probe per remote key, one copy from source to destination, at most one CQE
 // store. No allocation, no virtual call, no system call.
@@ -49,9 +49,9 @@ class Requester {
         snapshots_(snapshots),
         transit_(transit),
         remote_(remote),
-        header_mask_((options.check_wqe_index ? 0xffffull << 40 : 0) |
-                     (options.check_qpn ? 0xffffffull << 8 : 0)),
-        overrun_blocks_(options.check_cross_channel ? 0 : 4) {}
+        header_mask_((options.test.check_wqe_index ? 0xffffull << 40 : 0) |
+                     (options.test.check_qpn ? 0xffffffull << 8 : 0)),
+        overrun_blocks_(options.test.check_cross_channel ? 0 : 4) {}
 
   // Runs the send queue until it stalls, is empty, has had its turn, or has taken `budget` steps.
   // Returns the steps taken.
@@ -98,7 +98,7 @@ class Requester {
   RemoteRequester& remote_;
   const uint64_t header_mask_;  // bits of a WQE's first 8 bytes (host order) that are checked
   // How many WQEBBs a managed queue runs past its enabled index: 0, unless the device is broken on
-  // purpose (EngineOptions::check_cross_channel).
+  // purpose (EngineTestHooks::check_cross_channel).
   const uint16_t overrun_blocks_;
   // A WQE that goes around its ring's end, copied together.
   alignas(64) std::array<std::byte, rnic::kMaxWqeBytes> wrapped_;

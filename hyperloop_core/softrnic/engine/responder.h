@@ -28,8 +28,8 @@ class Responder {
         durability_(durability),
         errors_(errors),
         turn_(turn),
-        cqe_scatter_bytes_(options.scatter_to_cqe ? 32 : 0),
-        zero_byte_read_flushes_(options.zero_byte_read_flushes) {}
+        cqe_scatter_bytes_(options.test.scatter_to_cqe ? 32 : 0),
+        zero_byte_read_flushes_(options.test.zero_byte_read_flushes) {}
 
   [[gnu::always_inline]] Outcome Serve(Qp& qp, const Request& request) {
     switch (request.kind) {

@@ -25,14 +25,14 @@ void Snapshots::Take(Qp& qp, bool executing) {
     }
   };
   uint32_t want = 0;
-  switch (options_.fetch) {
-    case EngineOptions::Fetch::kEarly:
+  switch (options_.test.fetch) {
+    case EngineTestHooks::Fetch::kEarly:
       want = ring;
       break;
-    case EngineOptions::Fetch::kRandom:
+    case EngineTestHooks::Fetch::kRandom:
       want = static_cast<uint32_t>(dice_.Throw() % (available + 1));
       break;
-    case EngineOptions::Fetch::kLate:
+    case EngineTestHooks::Fetch::kLate:
       break;
   }
   fetch_to(std::max(want, options_.prefetch_depth));

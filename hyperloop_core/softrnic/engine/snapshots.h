@@ -1,5 +1,6 @@
 // Snapshots copies WQEs out of the ring before they run; they then run as copied
-// (EngineOptions::fetch and prefetch_depth). It copies nothing at or past the producer index.
+// (EngineTestHooks::fetch and EngineOptions::prefetch_depth). It copies nothing at or past the
+// producer index.
 //
 // May call: Dice.
 #pragma once

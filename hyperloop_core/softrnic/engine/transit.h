@@ -1,6 +1,6 @@
 // Transit: WQEs that have run at the requester and are not complete yet (Inflight), in order.
 //
-// AdversarialSchedule delivers their requests to a queue pair of this engine (deferred delivery),
+// SingleSteps deliver their requests to a queue pair of this engine (deferred delivery),
 // or RemoteRequester sends them over a link. When the oldest WQE is acknowledged, its answer is
 // copied to its place and its completion is posted. A WQE that needs no responder, or that failed,
 // waits here for those before it.

@@ -6,31 +6,47 @@
 #include <vector>
 
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/pacer.h"
+#include "softrnic/engine/dice.h"
+#include "softrnic/engine/doorbells.h"
+#include "softrnic/engine/engine.h"
+#include "softrnic/engine/key_table.h"
+#include "softrnic/engine/qp_table.h"
+#include "softrnic/engine/ready_list.h"
+#include "softrnic/engine/requester.h"
+#include "softrnic/engine/retries.h"
+#include "softrnic/engine/snapshots.h"
+#include "softrnic/engine/transit.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
-Pacer::Queue PacedQueue(const Qp& qp) {
-  const size_t block = qp.send.consumer & qp.send.fetch_mask;
-  return {.qpn = qp.qpn,
-          .managed = (qp.flags & kQpSlaveSend) != 0,
-          .remote = qp.peer.remote != nullptr,
-          .ready = qp.ready,
-          .consumer = qp.send.consumer,
-          .producer = qp.send.producer,
-          .wqe = qp.send.fetch + block * rnic::kWqebbBytes};
-}
+class AdversarialSchedule final : public SingleSteps {
+ public:
+  AdversarialSchedule(const EngineParts& engine, bool random)
+      : engine_(engine), hooks_(engine.options.test), dice_(engine.dice), random_(random) {
+    if (random) dice_.LetChoose();
+  }
 
-}  // namespace
+  bool Step() override;
+
+ private:
+  void RereadReceiveCounters();
+  bool StepOnce();
+  void Retransmit(Qp& qp);
+
+  const EngineParts engine_;
+  const EngineTestHooks& hooks_;
+  Dice& dice_;
+  const bool random_;
+};
 
 bool AdversarialSchedule::Step() {
-  if (dice_.Pick(2) == 0) doorbells_.Collect();
-  if (dice_.Pick(4) == 0) retries_.LookAtSome(~size_t{0});
-  if (options_.schedule == EngineOptions::Schedule::kRandom) RereadReceiveCounters();
+  if (dice_.Pick(2) == 0) engine_.doorbells.Collect();
+  if (dice_.Pick(4) == 0) engine_.retries.LookAtSome(~size_t{0});
+  if (random_) RereadReceiveCounters();
   if (StepOnce()) return true;
-  doorbells_.Collect();
-  retries_.LookAtSome(~size_t{0});
+  engine_.doorbells.Collect();
+  engine_.retries.LookAtSome(~size_t{0});
   return StepOnce();
 }
 
@@ -38,7 +54,7 @@ bool AdversarialSchedule::Step() {
 // the last value (Responder::ReceiveAvailable). This schedule looks at random times.
 void AdversarialSchedule::RereadReceiveCounters() {
   if (dice_.Pick(4) != 0) return;
-  qps_.ForEach([this](Qp& qp) {
+  engine_.qps.ForEach([this](Qp& qp) {
     if (qp.receive.exists && qp.state != rnic::QpState::kError && dice_.Pick(2) == 0)
       qp.receive.producer =
           static_cast<uint16_t>(LoadDoorbellRecord(qp.receive.dbrec + rnic::kReceiveCounterOffset));
@@ -46,7 +62,6 @@ void AdversarialSchedule::RereadReceiveCounters() {
 }
 
 bool AdversarialSchedule::StepOnce() {
-  if (options_.pacer != nullptr) return StepPaced();
   struct Choice {
     Qp* qp;
     enum { kRun, kDeliver, kAcknowledge, kRetransmit } what;
@@ -55,16 +70,16 @@ bool AdversarialSchedule::StepOnce() {
   for (;;) {
     choices.clear();
     last_resort.clear();
-    ready_.ForEach([&choices](Qp& qp) { choices.push_back({&qp, Choice::kRun}); });
-    if (options_.defer_delivery) {
-      qps_.ForEach([&](Qp& qp) {
+    engine_.ready.ForEach([&choices](Qp& qp) { choices.push_back({&qp, Choice::kRun}); });
+    if (hooks_.defer_delivery) {
+      engine_.qps.ForEach([&](Qp& qp) {
         if (qp.transit.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
         if (qp.peer.remote == nullptr) {
-          if (options_.retransmit && dice_.Pick(8) == 1)
+          if (hooks_.retransmit && dice_.Pick(8) == 1)
             choices.push_back({&qp, Choice::kRetransmit});
-          if (transit_.Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
+          if (engine_.transit.Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
         }
-        const bool late = options_.late_acknowledgements && !Transit::Answered(qp);
+        const bool late = hooks_.late_acknowledgements && !Transit::Answered(qp);
         if (qp.transit.inflight.front().delivered)
           (late ? last_resort : choices).push_back({&qp, Choice::kAcknowledge});
       });
@@ -73,47 +88,24 @@ bool AdversarialSchedule::StepOnce() {
     if (choices.empty()) return false;
     const Choice choice = choices[dice_.Pick(choices.size())];
     Qp& qp = *choice.qp;
-    if (options_.fetch == EngineOptions::Fetch::kRandom && qp.send.snapshots)
-      snapshots_.Take(qp, false);
+    if (hooks_.fetch == EngineTestHooks::Fetch::kRandom && qp.send.snapshots)
+      engine_.snapshots.Take(qp, false);
     switch (choice.what) {
       case Choice::kRun:
-        ready_.Remove(qp);
-        if (requester_.RunQueue(qp, 1) == 0) continue;  // it had nothing to run
+        engine_.ready.Remove(qp);
+        if (engine_.requester.RunQueue(qp, 1) == 0) continue;  // it had nothing to run
         break;
       case Choice::kDeliver:
-        transit_.Deliver(qp);
+        engine_.transit.Deliver(qp);
         break;
       case Choice::kAcknowledge:
-        transit_.Acknowledge(qp);
+        engine_.transit.Acknowledge(qp);
         break;
       case Choice::kRetransmit:
         Retransmit(qp);
         continue;  // so that a client that steps until nothing happens ends
     }
-    keys_.ForgetFault();
-    return true;
-  }
-}
-
-bool AdversarialSchedule::StepPaced() {
-  Pacer& pacer = *options_.pacer;
-  const auto look = [&pacer](const Qp& qp) { pacer.Look(PacedQueue(qp)); };
-  for (;;) {
-    qps_.ForEach(look);
-    Qp* first = nullptr;
-    uint64_t runs_at = 0;
-    ready_.ForEach([&](Qp& qp) {
-      const uint64_t at = pacer.RunsAt(PacedQueue(qp));
-      if (first == nullptr || at < runs_at) first = &qp, runs_at = at;
-    });
-    if (first == nullptr || !pacer.Begin(PacedQueue(*first), runs_at)) return false;
-    const uint16_t consumer = first->send.consumer;
-    ready_.Remove(*first);
-    const size_t steps = requester_.RunQueue(*first, 1);
-    pacer.End(first->send.consumer != consumer);
-    qps_.ForEach(look);
-    if (steps == 0) continue;  // it had nothing to run
-    keys_.ForgetFault();
+    engine_.keys.ForgetFault();
     return true;
   }
 }
@@ -142,6 +134,22 @@ void AdversarialSchedule::Retransmit(Qp& qp) {
   if (entry.delivered || HasAnswer(entry.opcode)) return;
   entry.wqe = std::move(again);
   entry.gathered = false;
+}
+
+}  // namespace
+
+std::unique_ptr<SingleSteps> RandomSteps(const EngineParts& engine) {
+  return std::make_unique<AdversarialSchedule>(engine, /*random=*/true);
+}
+
+std::unique_ptr<SingleSteps> FirstFoundSteps(const EngineParts& engine) {
+  return std::make_unique<AdversarialSchedule>(engine, /*random=*/false);
+}
+
+EngineOptions Delivering(bool deferred) {
+  EngineOptions options;
+  if (deferred) options.test = {.steps = FirstFoundSteps, .defer_delivery = true};
+  return options;
 }
 
 }  // namespace hyperloop::softrnic

@@ -225,7 +225,7 @@ class Client {
   TestCq Cq(uint32_t log_size = 6, bool ignore_overrun = false) {
     TestCq cq;
     cq.depth = 1u << log_size;
-    cq.consumer = engine_.options().first_cqe;
+    cq.consumer = engine_.options().test.first_cqe;
     cq.ring = reinterpret_cast<mlx5_cqe64*>(Allocate(cq.depth * 64));
     rnic::InitCqeRing(cq.ring, cq.depth);
     cq.dbrec = Allocate(64);
@@ -265,8 +265,8 @@ class Client {
                        spec.has_rq ? 1u : 0u,
                        spec.flags,
                        spec.max_read_atomic};
-    qp.next = engine_.options().first_wqe;
-    qp.next_recv = engine_.options().first_receive;
+    qp.next = engine_.options().test.first_wqe;
+    qp.next_recv = engine_.options().test.first_receive;
     if (spec.has_rq) qp.SetReceiveCounter(qp.next_recv);
     qp.attr.rnr_timer_us = spec.rnr_timer_us;
     qp.attr.ack_timeout_ms = spec.ack_timeout_ms;

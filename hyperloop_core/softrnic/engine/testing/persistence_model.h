@@ -1,5 +1,5 @@
 // PersistenceModel: what would be left of memory if the power failed now. It is for tests and
-// simulation: an engine with EngineOptions::persistence reports arrivals and flushes to it.
+// simulation: an engine whose EngineTestHooks::watch it is reports arrivals and flushes to it.
 //
 // A watched region has two contents: the visible one, which is its memory itself, and a durable
 // image kept here. The rules (docs/rnic.md, Durability):
@@ -25,10 +25,11 @@
 #include <vector>
 
 #include "hyperloop/core/mutex.h"
+#include "softrnic/engine/durability_watch.h"
 
 namespace hyperloop::softrnic {
 
-class PersistenceModel {
+class PersistenceModel final : public DurabilityWatch {
  public:
   static constexpr size_t kLine = 64;
 
@@ -38,12 +39,9 @@ class PersistenceModel {
   void Unwatch(std::span<const std::byte> region);
 
   // --- what happens; addresses outside all regions are ignored. The engine calls the first three.
-  // The bytes at [at, at + size) have just arrived by queue pair `qpn`.
-  void Arrived(uint32_t qpn, const std::byte* at, size_t size);
-  // `qpn` serves a READ.
-  void Flushed(uint32_t qpn);
-  // `qpn` was reset or destroyed: no READ will ever flush its pending bytes.
-  void Gone(uint32_t qpn);
+  void Arrived(uint32_t qpn, const std::byte* at, size_t size) override;
+  void Flushed(uint32_t qpn) override;
+  void Gone(uint32_t qpn) override;
   // A CPU made [at, at + size) durable by the medium's own means.
   void Persist(const void* at, size_t size);
 

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
@@ -19,7 +20,7 @@ struct PowerPair {
     model.Watch({p.src, 4096});
   }
   static EngineOptions With(EngineOptions options, PersistenceModel* model) {
-    options.persistence = model;
+    options.test.watch = model;
     return options;
   }
   uint64_t To(size_t offset) const { return p.Remote(p.dst + offset); }
@@ -108,7 +109,7 @@ TEST(PersistenceModel, WhateverArrivesIsVisibleAtOnceAndDurableBehindARead) {
 }
 
 TEST(PersistenceModel, AReadOfNothingFlushesWhereTheDeviceIsSaidToDoSo) {
-  PowerPair t({.zero_byte_read_flushes = true});
+  PowerPair t({.test = {.zero_byte_read_flushes = true}});
   t.Write(t.p.a_qp, 0, 0, 100);
   t.Read(t.p.a_qp, 0);
   t.Run(t.p.a_qp);
@@ -149,7 +150,7 @@ TEST(PersistenceModel, AReadSaysNothingOfAnotherQueuePairsBytes) {
 // An answer arrives at the requester by its queue pair, and counts like any bytes that arrive.
 TEST(PersistenceModel, AnAnswerIsDurableBehindAReadInTheOtherDirection) {
   for (const bool deferred : {false, true}) {
-    PowerPair t({.defer_delivery = deferred});
+    PowerPair t(Delivering(deferred));
     t.StoreWord(t.p.dst, 77);
     t.p.a_qp.Read(t.To(0), t.p.b.rkey, t.p.a.At(t.p.src, 8));
     t.Run(t.p.a_qp);
@@ -164,11 +165,11 @@ TEST(PersistenceModel, AnAnswerIsDurableBehindAReadInTheOtherDirection) {
 // With deferred delivery a READ counts when it is served, not when it is posted or answered.
 TEST(PersistenceModel, AtEveryStepAReadThatWasAnsweredHasFlushed) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    PowerPair t({.schedule = EngineOptions::Schedule::kRandom,
-                 .fetch = EngineOptions::Fetch::kRandom,
-                 .defer_delivery = true,
-                 .retransmit = true,
-                 .seed = seed});
+    PowerPair t({.test = {.steps = RandomSteps,
+                          .fetch = EngineTestHooks::Fetch::kRandom,
+                          .defer_delivery = true,
+                          .retransmit = true,
+                          .seed = seed}});
     Pair& p = t.p;
     for (size_t i = 0; i < 8; ++i) {
       t.Write(p.a_qp, 256 * i, 200 * i, 150);
@@ -297,7 +298,7 @@ TEST(PersistenceModel, NobodyFlushesWhatADestroyedQueuePairLeft) {
 TEST(PersistenceModel, LongWritesArriveInPartsAndAreFlushedWhole) {
   constexpr size_t kLong = 300 << 10;
   PersistenceModel model;
-  Pair p({.persistence = &model});
+  Pair p({.test = {.watch = &model}});
   std::byte* const from = p.a.Allocate(kLong);
   std::byte* const to = p.b.Allocate(kLong);
   model.Watch({to, kLong});
