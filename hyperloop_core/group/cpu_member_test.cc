@@ -21,6 +21,7 @@
 
 #include "group/chain_fixture.h"
 #include "group/cpu_message.h"
+#include "softrnic/engine/testing/adversarial_schedule.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
 
@@ -352,9 +353,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(CpuInlineTest, EveryLengthOfAMessageReachesAllReplicas) {
   const auto [datapath, max_inline] = GetParam();
   softrnic::EngineOptions engine;
-  engine.schedule = softrnic::EngineOptions::Schedule::kRandom;
-  engine.defer_delivery = true;
-  engine.retransmit = true;
+  engine.test.steps = softrnic::RandomSteps;
+  engine.test.defer_delivery = true;
+  engine.test.retransmit = true;
   softrnic::EmbeddedRnic rnic(engine);
   std::unique_ptr<Chain> chain;
   const auto step = [&](softrnic::Engine&) {
