@@ -148,8 +148,8 @@ TEST_F(SessionRecoverTest, AReplicaCanBeTakenInOnlyWhileAllMembersAnswer) {
   ASSERT_OK(Taken()->Close());
   AbsentWatch watch(control::Trust(), {}, nullptr, -1);
   WatchFirstTwo(&watch);
-  const auto ready = [&] { return watch.any_ready() && watch.Ready().size() == 1; };
-  const auto not_ready = [&] { return !watch.any_ready() && watch.Ready().empty(); };
+  const auto ready = [&] { return watch.any_ready() && watch.Offered().ready.size() == 1; };
+  const auto not_ready = [&] { return !watch.any_ready() && watch.Offered().ready.empty(); };
   EXPECT_TRUE(Eventually(ready));
   Stop(1);
   EXPECT_TRUE(Eventually(not_ready));
@@ -177,11 +177,11 @@ TEST_F(SessionRecoverTest, NoReplicaLeavesWhileFewHoldTheTables) {
     return log_->Has(AddressOf(2) + " does not leave the group yet: fewer than half");
   }));
   EXPECT_EQ(of, 2u) << "of those that stay";
-  EXPECT_EQ(watch.Leaver(), std::nullopt);
+  EXPECT_EQ(watch.Offered().leaver, std::nullopt);
   few = false;
   EXPECT_TRUE(Eventually([&] {
     Propose(leave);
-    return watch.Leaver() == AddressOf(2);
+    return watch.Offered().leaver == AddressOf(2);
   }));
 }
 
