@@ -9,6 +9,8 @@ namespace {
 
 // A service that ends by itself is started again where it was, once in so long a time.
 constexpr std::chrono::seconds kRestartInterval{60};
+// More than that of a primary that lives, whatever is busy.
+constexpr std::chrono::milliseconds kOrderedSilence{2000};
 // Failures further back count no more.
 constexpr std::chrono::hours kForget{1};
 constexpr uint32_t kMostDoublings = 4;
@@ -46,6 +48,30 @@ std::string_view StateName(State state) {
       return "primary";
     case State::kStopping:
       return "stopping";
+  }
+  return "unknown";
+}
+
+std::string_view WhyText(Why why) {
+  switch (why) {
+    case Why::kNone:
+      return "";
+    case Why::kReleased:
+      return "whoever had the group has closed it";
+    case Why::kOwn:
+      return "this node's service had the group, and has ended";
+    case Why::kSilent:
+      return "whoever has the group has shown no sign of life for so long";
+    case Why::kTaken:
+      return "another node has taken the group";
+    case Why::kDirected:
+      return "operators want the group elsewhere";
+    case Why::kLate:
+      return "the service is not ready in time";
+    case Why::kShutdown:
+      return "the agent ends";
+    case Why::kIsolated:
+      return "no majority of the replicas has shown for so long that the service has the group";
   }
   return "unknown";
 }
@@ -248,7 +274,8 @@ Action Machine::OnLook(const Look& all, Time now, double random) {
   return runs_ ? Run(now) : Wait(look, now, random);
 }
 
-Action Machine::End(Action how) {
+Action Machine::End(Action how, Why why) {
+  why_ = why;
   lease_begin_.reset();
   state_ = State::kStopping;
   return how;
@@ -265,7 +292,7 @@ Action Machine::Run(Time now) {
   taken_ = taken_ || (had_group_ && others_);
   if (state_ == State::kStopping || (!taken_ && !HasToLeave())) return OnTime(now);
   leaves_ = !taken_;
-  return End(Action::kStop);
+  return End(Action::kStop, taken_ ? Why::kTaken : Why::kDirected);
 }
 
 // Operators want the group elsewhere, and this node's service has it.
@@ -301,17 +328,23 @@ Action Machine::OnTime(Time now) {
   }
   const auto isolation = timing_.isolation_timeout;
   if (isolation.count() != 0 && without_lease_ >= isolation && !std::exchange(killed_, true))
-    return End(Action::kKill);
+    return End(Action::kKill, taken_ ? Why::kTaken : Why::kIsolated);
   if (state_ == State::kStopping) return Action::kNone;
   const bool ready = had_group_ && ready_;
-  if (!ready && starting_ >= timing_.start_timeout) return End(Action::kStop);
+  if (!ready && starting_ >= timing_.start_timeout) return End(Action::kStop, Why::kLate);
   const bool claims = ready && claim_from_.has_value() && now >= *claim_from_ && now < lease_end();
   state_ = claims ? State::kPrimary : State::kTaking;
   return Action::kNone;
 }
 
-bool Machine::IsFree() const {
-  return released_ || ours_ || *seen_ - quiet_since_ >= timing_.failover_timeout;
+Why Machine::WhyFree() const {
+  if (released_) return Why::kReleased;
+  if (ours_) return Why::kOwn;
+  // Who is to take it by order need not be as patient: somebody has looked.
+  const bool ordered = told_by_most_ && IsLeft() && directive_.node == node_;
+  const auto enough =
+      ordered ? std::min(kOrderedSilence, timing_.failover_timeout) : timing_.failover_timeout;
+  return seen_.has_value() && *seen_ - quiet_since_ >= enough ? Why::kSilent : Why::kNone;
 }
 
 // Whoever lost a race to another node has not failed.
@@ -372,6 +405,7 @@ Action Machine::Wait(const Look& look, Time now, double random) {
 }
 
 Action Machine::Start(Time now) {
+  why_ = WhyFree();
   due_.reset();
   if (IsLeft() && directive_.node == node_) tried_ = directive_.number;
   state_ = State::kTaking;
@@ -404,7 +438,7 @@ void Machine::OnEnded(Time) {
 
 Action Machine::OnShutdown() {
   shutdown_ = true;
-  return runs_ ? End(Action::kStop) : Action::kNone;
+  return runs_ ? End(Action::kStop, Why::kShutdown) : Action::kNone;
 }
 
 }  // namespace hyperloop::agent

@@ -17,7 +17,8 @@
 //   between two of them the observation begins anew, as when the agent stood still. One whose
 //   answers come so late counts as none, and silence is measured to the last that counts.
 // - The group is free if its owner has closed it, or was this node's service and has ended, or if
-//   for failover_timeout no replica that answers has shown a new heartbeat or a new epoch.
+//   for failover_timeout no replica that answers has shown a new heartbeat or a new epoch; for two
+//   seconds, if operators want this node to have it, as when they failed it over.
 // - This node has a lease from the time at which a majority had last shown, at the latest, a new
 //   heartbeat of its service. A heartbeat that is new in one look was written after the look before
 //   it had begun. Another node's majority has a replica in common with this one, and that node sees
@@ -104,6 +105,22 @@ enum class Action : uint8_t {
   kKill,   // it, at once
 };
 
+// Why an action is due.
+enum class Why : uint8_t {
+  kNone,
+  // To start:
+  kReleased,  // whoever had the group has closed it
+  kOwn,       // this node's service had it, and has ended
+  kSilent,    // whoever has it has shown no sign of life for failover_timeout
+  // To stop or to kill:
+  kTaken,     // another node has taken the group
+  kDirected,  // operators want it elsewhere
+  kLate,      // the service is not ready after start_timeout
+  kShutdown,
+  kIsolated,  // it had no lease for isolation_timeout
+};
+std::string_view WhyText(Why why);  // for people, and in the history
+
 class Machine {
  public:
   // `replicas`: how many are listed. `node`: this node's name.
@@ -122,6 +139,11 @@ class Machine {
   void OnEnded(Time now);
   // This node gives the group up for good.
   Action OnShutdown();
+
+  // Why the last action but kNone was due.
+  Why why() const { return why_; }
+  // Why the group may be taken, by the last look that counted; kNone: it may not.
+  Why WhyFree() const;
 
   // At the time of the last call; kPrimary is over with lease_end(), whether anybody calls or not.
   State state() const { return state_; }
@@ -177,7 +199,7 @@ class Machine {
   void LearnDirective(const Look& look);
   void RenewLease();
   bool IsOurs(const SeenReplica& seen) const { return !own_.empty() && seen.owner == own_; }
-  bool IsFree() const;
+  bool IsFree() const { return WhyFree() != Why::kNone; }
   bool HasToLeave() const;
   bool IsLeft() const;
   bool IsLeftToAnother(Time now);
@@ -190,12 +212,13 @@ class Machine {
   Action Start(Time now);
   Action Run(Time now);
   Action Wait(const Look& look, Time now, double random);
-  Action End(Action how);
+  Action End(Action how, Why why);
 
   const Timing timing_;
   size_t listed_;
   const std::string node_;
   State state_ = State::kLost;
+  Why why_ = Why::kNone;
   bool runs_ = false;  // the service, or it is being started
   bool shutdown_ = false;
   std::vector<std::string> recorded_;

@@ -113,6 +113,7 @@ TEST_F(MachineTest, TakesAGroupThatGivesNoSignOfLifeForFailoverTimeout) {
   ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
   const Time last = now_;
   EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+  EXPECT_EQ(machine_.why(), Why::kSilent);
   EXPECT_EQ(now_, last + timing_.failover_timeout);
   EXPECT_EQ(machine_.state(), State::kTaking);
 }
@@ -347,6 +348,7 @@ TEST_F(MachineTest, AReleasedGroupIsTakenAtOnce) {
   for (SeenReplica& each : says_) each.released = true;
   const Time began = now_;
   EXPECT_EQ(Looks(seconds(10)), Action::kStart);
+  EXPECT_EQ(machine_.why(), Why::kReleased);
   EXPECT_LE(now_ - began, timing_.look_interval);
 }
 
@@ -378,6 +380,7 @@ TEST_F(MachineTest, ALeaseBeginsBeforeTheNewestHeartbeatAtAMajority) {
   ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
   EXPECT_EQ(machine_.lease_end(), before + timing_.lease) << "one replica is no majority";
   EXPECT_EQ(Looks(timing_.lease + timing_.isolation_timeout), Action::kKill);
+  EXPECT_EQ(machine_.why(), Why::kIsolated);
 }
 
 TEST_F(MachineTest, AnAgentThatStoodStillDoesNotEndItsService) {
@@ -417,6 +420,7 @@ TEST_F(MachineTest, AServiceIsStartedAgainOnceAndThenLeftToOthersFirst) {
   };
   serve_and_end();
   ASSERT_EQ(Looks(timing_.look_interval), Action::kStart) << "at once";
+  EXPECT_EQ(machine_.why(), Why::kOwn);
   serve_and_end();
   EXPECT_EQ(Looks(timing_.hold_off - timing_.look_interval), Action::kNone);
   EXPECT_EQ(Looks(4 * timing_.hold_off), Action::kStart) << "as nobody else takes it";
@@ -433,6 +437,7 @@ TEST_F(MachineTest, AServiceWhoseGroupSomebodyElseTookIsEnded) {
   }
   Own(3, false);
   EXPECT_EQ(Looks(timing_.look_interval), Action::kStop);
+  EXPECT_EQ(machine_.why(), Why::kTaken);
   EXPECT_EQ(machine_.lease_end(), Time::min());
   machine_.OnEnded(now_);
   Beat();
@@ -449,6 +454,7 @@ TEST_F(MachineTest, AStartThatTakesTooLongIsEnded) {
     ASSERT_EQ(Looks(timing_.look_interval), Action::kNone);
   }
   EXPECT_EQ(Looks(timing_.look_interval), Action::kStop);
+  EXPECT_EQ(machine_.why(), Why::kLate);
   EXPECT_EQ(machine_.takings(), 1u);
   machine_.OnEnded(now_);
   Looks(timing_.look_interval);
@@ -550,6 +556,7 @@ TEST_F(MachineTest, AServiceThatDoesNotEndWhenAnotherHasTheGroupIsKilled) {
   ASSERT_EQ(Serve(timing_.look_interval), Action::kStop);
   const Time stopped = now_;
   EXPECT_EQ(Serve(seconds(60)), Action::kKill);
+  EXPECT_EQ(machine_.why(), Why::kTaken);
   EXPECT_LE(now_, stopped + timing_.isolation_timeout);
   EXPECT_GE(now_, stopped + timing_.isolation_timeout - timing_.look_interval);
   EXPECT_EQ(Serve(seconds(60)), Action::kNone) << "once";
@@ -558,6 +565,7 @@ TEST_F(MachineTest, AServiceThatDoesNotEndWhenAnotherHasTheGroupIsKilled) {
 TEST_F(MachineTest, AServiceThatIsShutDownWhileAnotherHasTheGroupIsKilled) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimary());
   ASSERT_EQ(machine_.OnShutdown(), Action::kStop);
+  EXPECT_EQ(machine_.why(), Why::kShutdown);
   EXPECT_EQ(Serve(3 * timing_.isolation_timeout), Action::kNone);
   Own(3, false);
   EXPECT_EQ(Serve(timing_.isolation_timeout - 2 * timing_.look_interval), Action::kNone);
@@ -681,6 +689,7 @@ TEST_F(MachineTest, ASwitchoverEndsTheServiceOnceAMajorityTellsIt) {
   }
   Direct(directive, 2);
   EXPECT_EQ(Serve(timing_.look_interval), Action::kStop);
+  EXPECT_EQ(machine_.why(), Why::kDirected);
   EXPECT_EQ(machine_.lease_end(), Time::min());
   EXPECT_EQ(Serve(seconds(1)), Action::kNone) << "once";
   for (SeenReplica& each : says_) each.released = true;
@@ -713,6 +722,29 @@ TEST_F(MachineTest, AGroupThatIsLeftToThisNodeIsTakenAtOnceAndOnce) {
 }
 
 // As if the node had been lost that was to take it.
+TEST_F(MachineTest, AnOrderedFailoverDoesNotWaitForALongTimeout) {
+  Timing patient;
+  patient.failover_timeout = seconds(600);
+  const auto looks_until_start = [&](const std::string& node, size_t telling, size_t answering) {
+    Machine machine(patient, kReplicas, "n0");
+    Direct({});
+    Direct(Switchover("owner 1", node), telling);
+    const Time began = now_;
+    while (now_ < began + seconds(100)) {
+      now_ += patient.look_interval;
+      Look look{now_, {}};
+      for (size_t i = 0; i < answering; ++i) look.answers[AddressOf(i)] = says_[i];
+      if (machine.OnLook(look, now_, 0) == Action::kStart) return now_ - began;
+    }
+    return BootClock::duration(0);
+  };
+  EXPECT_EQ(looks_until_start("n0", 2, 2), seconds(2) + patient.look_interval);
+  EXPECT_EQ(looks_until_start("n1", 2, 3), seconds(0)) << "another node is to have it";
+  EXPECT_EQ(looks_until_start("n0", 1, 2), seconds(0)) << "no majority tells it";
+  says_[0].owner = says_[1].owner = says_[2].owner = "owner 2";
+  EXPECT_EQ(looks_until_start("n0", 2, 3), seconds(0)) << "of another owner";
+}
+
 TEST_F(MachineTest, ASwitchoverIsOverWhenAnotherOwnerHasTheGroup) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimary());
   Direct(Switchover("owner 2", "n1"));

@@ -307,6 +307,29 @@ TEST_F(AgentTest, AServiceLeavesADrainedNodeAndNoneIsStartedThere) {
   ASSERT_TRUE(a_.AwaitPrimary());
 }
 
+TEST_F(AgentTest, AFailoverIsRefusedWhileAPrimaryLivesAndIsOrderedWhenItIsDead) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "600s", "--lease", "5s"}));
+  ASSERT_TRUE(a_.Writes());
+  const CtlRun lives = Agents({"failover", "--node", "b", "--yes"});
+  EXPECT_EQ(lives.exit_status, 1);
+  EXPECT_THAT(lives.err, HasSubstr("agent switchover --to b moves a service that lives"));
+  EXPECT_THAT(lives.err, HasSubstr("has seen a sign of life of it just now"));
+  a_.agent().Kill();
+  EXPECT_EQ(Agents({"failover", "--node", "a", "--yes"}).exit_status, 2) << "it is the dead one";
+  const uint64_t epoch = Epoch();
+  const std::string before = Agents({"status"}).out;
+  const CtlRun said = Agents({"failover", "--node", "b"});
+  EXPECT_EQ(said.exit_status, 2);
+  EXPECT_THAT(said.out, HasSubstr("would be told to leave the group to node b"));
+  EXPECT_THAT(said.err, HasSubstr("say --yes if that is meant: nothing was done"));
+  EXPECT_EQ(Epoch(), epoch);
+  EXPECT_EQ(Agents({"status"}).out, before);
+  ASSERT_NO_FATAL_FAILURE(
+      Tell({"failover", "--node", "b", "--yes", "--wait", "600"}, "node b has the group"));
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_GE(b_.Serves(), a_.Acknowledged());
+}
+
 TEST_F(AgentTest, OrdersThatCannotBeCarriedOutAreRefused) {
   shared_.UseUp();  // it stays paused
   ASSERT_NO_FATAL_FAILURE(MakeDatabase());
