@@ -14,7 +14,9 @@
 
 #include "agent/group_files.h"
 #include "agent/group_watch.h"
+#include "agent/history_file.h"
 #include "agent/pages.h"
+#include "agent/self_check.h"
 #include "agent/service_runner.h"
 #include "agent/standby_runner.h"
 #include "common/agent_mark.h"
@@ -38,6 +40,7 @@ constexpr std::chrono::seconds kFindAgain{1};
 constexpr std::chrono::seconds kReadFiles{1};
 // So is a replica that has missed what agents are told.
 constexpr std::chrono::seconds kGiveAgain{5};
+constexpr const char* kLines = "application/x-ndjson";
 
 int MillisecondsUntil(Time then, Time now) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(then - now).count();
@@ -114,6 +117,9 @@ class Agent {
         signals_(std::move(signals)),
         watch_(std::move(watch)),
         runner_(std::move(runner)),
+        history_(options.history_file, options.node, log_),
+        self_check_({store_, options.db, options.command.at(0), 0, options.group, ""},
+                    identity::NodeFolder(), options.group),
         pages_(3 * options.timing.failover_timeout),
         machine_(options.timing, watch_->size(), options.node),
         random_(std::random_device()()) {}
@@ -150,7 +156,13 @@ class Agent {
   Look LookOf(const std::vector<Result<NodeStatus>>& seen) const;
   void Show(Time now);
   Picture PictureOf() const;
+  std::string WhyState(const Picture& picture) const;
   void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
+  // The same, for the history, too.
+  void Note(LogLevel level, std::string_view event, const std::string& text) {
+    Say(level, text);
+    history_.Add(event, StateName(machine_.state()), machine_.epoch(), text);
+  }
 
   const AgentOptions options_;
   StoreOptions store_;               // by the URI
@@ -169,8 +181,10 @@ class Agent {
   const std::unique_ptr<ServiceRunner> runner_;
   StandbyRunner standby_;
   std::string files_unused_;  // why the replica's files here are not used; empty: they are
+  History history_;
+  SelfCheck self_check_;
   Pages pages_;
-  std::unique_ptr<metrics::Server> server_;  // ends before the pages
+  std::unique_ptr<metrics::Server> server_;  // ends before the pages and the history
   Machine machine_;
   std::mt19937_64 random_;
   std::optional<Time> look_began_;  // of a look that is under way
@@ -210,6 +224,9 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
     agent->files_.emplace(std::move(group), agent->store_);
   }
   HL_RETURN_IF_ERROR(agent->StartServer());
+  agent->Note(LogLevel::kInfo, "agent-started",
+              Text("began as version " HYPERLOOP_VERSION ", looks at ", agent->watch_->size(),
+                   " replicas"));
   return agent;
 }
 
@@ -219,8 +236,8 @@ void Agent::ReadFiles(Time now) {
   next_read_ = now + kReadFiles;
   const Status read = TakeFiles(now);
   if (!read.ok() && read.message() != files_error_)
-    Say(LogLevel::kWarn,
-        Text("goes on with what the files of this host said before: ", read.message()));
+    Note(LogLevel::kWarn, "files",
+         Text("goes on with what the files of this host said before: ", read.message()));
   files_error_ = read.message();
 }
 
@@ -228,8 +245,9 @@ Status Agent::TakeFiles(Time now) {
   const std::string name(GroupOfUri(options_.uri));
   if (IsTakenOut(name)) {
     if (files_->JudgeLeft() == GroupFiles::Verdict::kLeave && !asked_to_end_) {
-      Say(LogLevel::kInfo, Text("ends: this host, ", host_, ", is none of the hosts of group ",
-                                name, " any more, says its file"));
+      Note(LogLevel::kInfo, "files",
+           Text("ends: this host, ", host_, ", is none of the hosts of group ", name,
+                " any more, says its file"));
       End(now);
     }
     return {};
@@ -244,13 +262,14 @@ Status Agent::TakeFiles(Time now) {
                       files_->Judge(*group, std::move(store), machine_.recorded()));
   if (verdict != GroupFiles::Verdict::kTake) return {};
   if (!files_->later().empty())
-    Say(LogLevel::kWarn,
-        Text("the file of the group says something else of: ", files_->later(),
-             "; that counts from the next start of the agent, and of the replica here"));
+    Note(LogLevel::kWarn, "files",
+         Text("the file of the group says something else of: ", files_->later(),
+              "; that counts from the next start of the agent, and of the replica here"));
   if (FormatStoreUri(files_->store()) == FormatStoreUri(store_)) return {};
   store_ = files_->store();
-  Say(LogLevel::kInfo, Text("the files of this host say something else of the group: ",
-                            store_.replicas.size(), " replicas"));
+  Note(LogLevel::kInfo, "files",
+       Text("the files of this host say something else of the group: ", store_.replicas.size(),
+            " replicas"));
   machine_.SetListed(store_.replicas);
   return WatchAnew();
 }
@@ -311,9 +330,9 @@ void Agent::NoteResidents() {
       foreign += Text(foreign.empty() ? "" : ", ", watch_->address(i), " (group ", group, ")");
   }
   if (foreign != foreign_said_ && !foreign.empty())
-    Say(LogLevel::kWarn,
-        Text("does not listen to replicas of another group than ", machine_.group(), ": ", foreign,
-             "; if the group was made anew there, start this agent anew"));
+    Note(LogLevel::kWarn, "foreign-replicas",
+         Text("does not listen to replicas of another group than ", machine_.group(), ": ", foreign,
+              "; if the group was made anew there, start this agent anew"));
   foreign_said_ = foreign;
 }
 
@@ -325,12 +344,14 @@ void Agent::End(Time now) {
 Status Agent::StartServer() {
   Show(BootClock::now());
   if (options_.http.address.empty()) return {};
-  HL_ASSIGN_OR_RETURN(
-      server_, metrics::Server::Start(options_.http,
-                                      metrics::Server::MakeAnswer([this](std::string_view path) {
-                                        return pages_.Get(path);
-                                      }),
-                                      *log_));
+  HL_ASSIGN_OR_RETURN(server_,
+                      metrics::Server::Start(
+                          options_.http, metrics::Server::MakeAnswer([this](std::string_view path) {
+                            if (path != "/history") return pages_.Get(path);
+                            return metrics::Answer{
+                                200, kLines, std::make_shared<const std::string>(history_.Page())};
+                          }),
+                          *log_));
   return {};
 }
 
@@ -346,7 +367,7 @@ Status Agent::Run() {
     Wait(now);
     now = BootClock::now();
     if (WasAskedToEnd(signals_) && !asked_to_end_) {
-      Say(LogLevel::kInfo, "asked to end");
+      Note(LogLevel::kInfo, "agent-ends", "asked to end");
       End(now);
     }
     NoteService(now);
@@ -416,6 +437,8 @@ void Agent::EndLook(Time now) {
   const double random = std::uniform_real_distribution<double>()(random_);
   const Action action = machine_.OnLook(look, now, random);
   NoteResidents();
+  for (const auto& each : seen_)
+    if (each.ok() && each->region_size != 0) self_check_.SetRegionSize(each->region_size);
   if (machine_.majority_seen() == before) ++looks_without_majority_;
   if (machine_.state() == State::kPrimary && 2 * CountOwners(true) > watch_->size())
     served_epoch_ = machine_.epoch();
@@ -429,7 +452,7 @@ void Agent::EndLook(Time now) {
 void Agent::NoteDirective() {
   if (machine_.directive() == directive_said_) return;
   directive_said_ = machine_.directive();
-  Say(LogLevel::kInfo, "agents are told: " + control::DirectiveText(directive_said_));
+  Note(LogLevel::kInfo, "directive", "agents are told: " + control::DirectiveText(directive_said_));
 }
 
 void Agent::SpreadDirective(Time now) {
@@ -450,7 +473,7 @@ void Agent::NoteService(Time now) {
   ++service_ends_;
   why_ = Text("the service ended with ", *end);
   const bool told = asked_to_end_ || machine_.state() == State::kStopping;
-  Say(told ? LogLevel::kInfo : LogLevel::kWarn, why_);
+  Note(told ? LogLevel::kInfo : LogLevel::kWarn, "service-ended", why_);
   machine_.OnEnded(now);
 }
 
@@ -464,7 +487,7 @@ void Agent::FindDatabase(Time now) {
   }
   const Status found = DatabaseFound();
   if (found.code() == Code::kNotFound && found.message() != database_.message())
-    Say(LogLevel::kWarn, Text("cannot start the service: ", found.message()));
+    Note(LogLevel::kWarn, "no-database", Text("cannot start the service: ", found.message()));
   database_ = found;
   if (database_.ok() || now < next_find_) return;
   next_find_ = now + kFindAgain;
@@ -548,22 +571,25 @@ void Agent::CarryOut(Action action, Time now) {
     case Action::kStart: {
       const Status started = StartService();
       why_ = started.ok() ? "" : started.message();
-      Say(started.ok() ? LogLevel::kInfo : LogLevel::kWarn,
-          started.ok() ? Text("the group is free (epoch ", machine_.epoch(),
-                              "); started the service as process ", runner_->pid())
-                       : Text("cannot start the service: ", why_));
+      const std::string free = Text("the group is free (epoch ", machine_.epoch(), "), because ",
+                                    WhyText(machine_.why()));
+      Note(started.ok() ? LogLevel::kInfo : LogLevel::kWarn,
+           started.ok() ? "service-started" : "service-not-started",
+           started.ok() ? Text(free, "; started the service as process ", runner_->pid())
+                        : Text("cannot start the service: ", why_, " (", free, ")"));
       if (!started.ok()) machine_.OnEnded(now);
       return;
     }
     case Action::kStop:
       Show(now);  // nobody is sent here any more
-      Say(LogLevel::kInfo, "ending the service");
+      Note(LogLevel::kInfo, "service-told-to-end",
+           Text("ending the service: ", WhyText(machine_.why())));
       return runner_->Stop(now);
     case Action::kKill:
       Show(now);
-      Say(LogLevel::kWarn,
-          "killing the service: no majority of the replicas has shown for so long that it has the "
-          "group, and what it answers may be old");
+      Note(LogLevel::kWarn, "service-killed",
+           Text("killing the service: ", WhyText(machine_.why()),
+                ", and what it answers may be old"));
       return runner_->Kill();
   }
 }
@@ -571,6 +597,7 @@ void Agent::CarryOut(Action action, Time now) {
 Picture Agent::PictureOf() const {
   Picture picture;
   picture.node = options_.node;
+  picture.group = machine_.group();
   picture.state = StateName(machine_.state());
   const bool waits = machine_.state() == State::kCandidate && !database_.ok();
   picture.why = waits ? database_.message() : why_;
@@ -587,6 +614,7 @@ Picture Agent::PictureOf() const {
   picture.standby = !runner_->runs() && !asked_to_end_ && !machine_.held_back();
   picture.standby_ready = standby_.ready();
   picture.seen = machine_.majority_seen();
+  picture.checked = self_check_.found();
   picture.service_pid = static_cast<uint64_t>(runner_->pid());
   picture.looks = looks_;
   picture.looks_without_majority = looks_without_majority_;
@@ -612,10 +640,32 @@ Picture Agent::PictureOf() const {
   return picture;
 }
 
+std::string Agent::WhyState(const Picture& picture) const {
+  switch (machine_.state()) {
+    case State::kLost:
+      return "no majority of the replicas answers";
+    case State::kFollow:
+      return picture.owner_node.empty() ? "somebody has the group, or shows signs of life"
+                                        : Text("node ", picture.owner_node, " has the group");
+    case State::kSuspect:
+      return "whoever has the group has shown no sign of life for half of the failover timeout";
+    case State::kCandidate:
+      return Text("the group is free, because ", WhyText(machine_.WhyFree()));
+    case State::kTaking:
+      return "the service runs, and is not known to have the group";
+    case State::kPrimary:
+      return "the service has the group, and is ready";
+    case State::kStopping:
+      return std::string(WhyText(machine_.why()));
+  }
+  return "";
+}
+
 void Agent::Show(Time now) {
   Picture picture = PictureOf();
   if (const State state = machine_.state(); state != std::exchange(state_said_, state))
-    Say(LogLevel::kInfo, Text("state ", StateName(state), ", epoch ", machine_.epoch()));
+    Note(LogLevel::kInfo, "state",
+         Text("state ", StateName(state), ", epoch ", machine_.epoch(), ": ", WhyState(picture)));
   const std::string role = options_.role_file.empty() ? "" : RoleText(picture, now);
   pages_.Set(std::move(picture));
   if (role == role_said_) return;
@@ -638,8 +688,10 @@ Status TakeGroup(const NodeGroup& group, AgentOptions* options) {
                          " names no service: add a line service = PROGRAM ARGUMENTS "
                          "there, on all hosts alike, or give -- PROGRAM ARGUMENTS"));
   options->uri = Text("hyperloop:///", group.name);
+  options->group = group.name;
   options->node = group.host;
   options->db = group.database;
+  if (options->history_file.empty()) options->history_file = group.database + ".history";
   if (options->replica_files.empty()) options->replica_files = group.pool + ".files";
   if (options->http.address.empty() && !group.http.empty()) {
     options->http.address = group.http;

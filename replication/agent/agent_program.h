@@ -29,13 +29,15 @@ struct AgentOptions {
   // Of the group, as a primary on this node opens it. If it names a group of this host's files,
   // these are read again and again, and the replicas that they list are looked at.
   std::string uri;
+  std::string group;          // the name of that group; empty: the URI names none
   std::string node;           // this node's name
   std::string db;             // the service's database directory here
   std::string replica_files;  // of a replica on this node, for its tables; empty: none are used
   std::vector<std::string> command;
   std::chrono::milliseconds stop_timeout{10000};
   Ready ready = Ready::kServes;
-  std::string role_file;  // replaced whenever the role changes; empty: there is none
+  std::string role_file;           // replaced whenever the role changes; empty: there is none
+  std::string history_file;        // of what it decides; empty: there is none
   metrics::ServerOptions http;
   Timing timing;
 };

@@ -120,8 +120,9 @@ void AddTimes(CLI::App& app, AgentOptions* options) {
 void AddShown(CLI::App& app, AgentOptions* options, std::string* ready) {
   CLI::Option* const http =
       app.add_option("--http", options->http.address,
-                     "show /primary, /replica, /health, /cluster and /metrics by HTTP at this "
-                     "numeric loopback address; port 0: a free one, which the first line of output "
+                     "show /primary, /replica, /health, /cluster, /check, /history and /metrics by "
+                     "HTTP at this numeric loopback address; port 0: a free one, which the first "
+                     "line of output "
                      "names. Without it no port is open")
           ->type_name("ADDRESS:PORT");
   app.add_flag("--http-open", options->http.open,
@@ -130,6 +131,10 @@ void AddShown(CLI::App& app, AgentOptions* options, std::string* ready) {
       ->needs(http);
   app.add_option("--role-file", options->role_file,
                  "a file that says this node's role as JSON, and is replaced when that changes")
+      ->type_name("FILE");
+  app.add_option("--history", options->history_file,
+                 "a file of what the agent decides, and why, one line of JSON each; a second one, "
+                 "FILE.1, has what is older. With --group: DIR.history, beside the database")
       ->type_name("FILE");
   app.add_option("--ready", *ready,
                  "when the service is ready: serves, once it has the group; notify, once it has "

@@ -1,11 +1,13 @@
 #include "agent/pages.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "agent/machine.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 
 namespace hyperloop::agent {
@@ -14,12 +16,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using metrics::Answer;
 
+// A look takes far less.
+constexpr std::chrono::minutes kCheckedStale{5};
+
 std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-bool IsPrimary(const Picture& picture, Picture::Time now) {
-  return picture.primary && now < picture.lease_end;
 }
 
 // The machine's state is that of its last call, and a lease ends by the clock.
@@ -69,13 +70,33 @@ Json Whole(const Picture& picture, Picture::Time now) {
   return json;
 }
 
-std::string MetricsText(const Picture& picture, Picture::Time now, double started) {
+Json Checked(const Picture& picture, Picture::Time now, std::chrono::nanoseconds stale) {
+  const std::vector<std::string> lacks = LacksAt(picture, now, stale);
+  Json json = Brief(picture, now);
+  json["group"] = picture.group;
+  json["paused"] = picture.paused;
+  json["able"] = lacks.empty();
+  json["lacks"] = lacks;
+  json["files"] = {{"hosts", Json::object()}, {"group", Json::object()}};
+  if (picture.checked != nullptr) {
+    for (const auto& [name, digest] : picture.checked->files.hosts)
+      json["files"]["hosts"][name] = digest;
+    for (const auto& [name, digest] : picture.checked->files.group)
+      json["files"]["group"][name] = digest;
+  }
+  return json;
+}
+
+std::string MetricsText(const Picture& picture, Picture::Time now, std::chrono::nanoseconds stale,
+                        double started) {
   metrics::Page page;
   page.Add("hyperloop_build_info", 1,
            {{"program", "hyperloop-agent"}, {"version", HYPERLOOP_VERSION}});
   page.Add("process_start_time_seconds", started);
+  page.Add("hyperloop_agent_info", 1, {{"group", picture.group}, {"node", picture.node}});
   page.Add("hyperloop_agent_state", 1, {{"node", picture.node}, {"state", StateAt(picture, now)}});
   page.Add("hyperloop_agent_primary", IsPrimary(picture, now) ? 1 : 0);
+  page.Add("hyperloop_agent_able", LacksAt(picture, now, stale).empty() ? 1 : 0);
   page.Add("hyperloop_agent_standby_ready", picture.standby_ready ? 1 : 0);
   page.Add("hyperloop_agent_epoch", picture.epoch);
   page.Add("hyperloop_agent_paused", picture.paused ? 1 : 0);
@@ -97,6 +118,35 @@ Answer Say(bool yes, const char* type, std::string text) {
 
 }  // namespace
 
+bool IsPrimary(const Picture& picture, Picture::Time now) {
+  return picture.primary && now < picture.lease_end;
+}
+
+std::vector<std::string> LacksAt(const Picture& picture, Picture::Time now,
+                                 std::chrono::nanoseconds stale) {
+  std::vector<std::string> lacks;
+  const SelfChecked* const checked = picture.checked.get();
+  if (checked == nullptr) {
+    lacks.emplace_back("ask again in a minute: the agent has not looked at its host yet");
+  } else {
+    lacks = checked->lacks;
+    if (!checked->files_error.empty()) lacks.push_back(checked->files_error);
+    if (now - checked->when > kCheckedStale)
+      lacks.push_back(
+          Text("see whether a disk of the host hangs: the agent has looked at its host "
+               "last ",
+               static_cast<int64_t>(Seconds(now - checked->when)), " s ago"));
+  }
+  if (picture.drained)
+    lacks.push_back(Text("hyperloopctl agent undrain ", picture.node,
+                         ": operators want no service on this node"));
+  if (!IsSeen(picture, now, stale))
+    lacks.emplace_back(
+        "look at the network and at the RNIC daemon of the host: its agent sees no majority of the "
+        "replicas");
+  return lacks;
+}
+
 void Pages::Set(Picture picture) {
   const MutexLock lock(mutex_);
   picture_ = std::move(picture);
@@ -107,7 +157,9 @@ Answer Pages::Get(std::string_view path) const {
   const Picture picture = picture_;
   lock.unlock();
   const Picture::Time now = BootClock::now();
-  if (path == "/metrics") return Say(true, Answer::kPage, MetricsText(picture, now, started_));
+  if (path == "/metrics")
+    return Say(true, Answer::kPage, MetricsText(picture, now, stale_, started_));
+  if (path == "/check") return Say(true, Answer::kJson, Dump(Checked(picture, now, stale_)));
   if (path == "/cluster") return Say(true, Answer::kJson, Dump(Whole(picture, now)));
   const std::string brief = Dump(Brief(picture, now));
   const bool seen = IsSeen(picture, now, stale_);
@@ -116,7 +168,7 @@ Answer Pages::Get(std::string_view path) const {
   if (path == "/health") return Say(seen, Answer::kJson, brief);
   return {404, Answer::kText,
           std::make_shared<const std::string>(
-              "there are /primary, /replica, /health, /cluster and /metrics\n")};
+              "there are /primary, /replica, /health, /cluster, /check, /history and /metrics\n")};
 }
 
 std::string RoleText(const Picture& picture, Picture::Time now) {

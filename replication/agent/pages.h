@@ -4,13 +4,16 @@
 // by what the agent said last: an agent that was stopped shows no old truth when it goes on.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/boot_clock.h"
+#include "agent/self_check.h"
 #include "hyperloop/core/mutex.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/metrics/page.h"
@@ -45,7 +48,8 @@ struct Picture {
   bool standby_ready = false;  // what the group holds is beside the directory here, or was
   std::optional<Time> seen;    // when a majority of the replicas answered last
   std::vector<Replica> replicas;
-  uint64_t service_pid = 0;  // 0: it does not run
+  std::shared_ptr<const SelfChecked> checked;  // null: this host was not looked at yet
+  uint64_t service_pid = 0;                    // 0: it does not run
   uint64_t looks = 0, looks_without_majority = 0, takings = 0, start_failures = 0, service_ends = 0;
 };
 
@@ -64,6 +68,13 @@ class Pages {
   mutable Mutex mutex_;
   Picture picture_ HL_GUARDED_BY(mutex_);
 };
+
+// Whether this node's service is the primary, at this time.
+bool IsPrimary(const Picture& picture, Picture::Time now);
+// What keeps this node from taking the group, besides what operators tell all nodes. Each a
+// sentence, with what mends it. `stale`: as Pages'.
+std::vector<std::string> LacksAt(const Picture& picture, Picture::Time now,
+                                 std::chrono::nanoseconds stale);
 
 // The contents of the role file, at this time.
 std::string RoleText(const Picture& picture, Picture::Time now);

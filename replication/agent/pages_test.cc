@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "hyperloop/core/unique_fd.h"
@@ -71,6 +72,41 @@ TEST_F(PagesTest, HealthIsAMajorityThatWasSeenOfLate) {
   picture_.seen.reset();
   EXPECT_EQ(StatusOf("/health"), 503);
   EXPECT_EQ(StatusOf("/nowhere"), 404);
+}
+
+TEST_F(PagesTest, WhatKeepsTheNodeFromTakingTheGroupIsSaidAtTheMomentOfTheRequest) {
+  const auto able = [this] {
+    pages_.Set(picture_);
+    const auto json = nlohmann::json::parse(*pages_.Get("/check").body);
+    EXPECT_EQ(json["able"], json["lacks"].empty());
+    EXPECT_THAT(*pages_.Get("/metrics").body,
+                HasSubstr(json["able"] ? "hyperloop_agent_able 1\n" : "hyperloop_agent_able 0\n"));
+    return json["able"].get<bool>();
+  };
+  EXPECT_FALSE(able()) << "nobody has looked yet";
+  SelfChecked checked{BootClock::now(), {}, {{{"b", "1f"}}, {{"size", "2e"}}}, ""};
+  const auto check = [&] { picture_.checked = std::make_shared<SelfChecked>(checked); };
+  check();
+  EXPECT_TRUE(able());
+  const auto json = nlohmann::json::parse(*pages_.Get("/check").body);
+  EXPECT_EQ(json["files"]["hosts"]["b"], "1f");
+  EXPECT_EQ(json["files"]["group"]["size"], "2e");
+  picture_.drained = true;
+  EXPECT_FALSE(able());
+  picture_.drained = false;
+  picture_.seen = BootClock::now() - hours(2);
+  EXPECT_FALSE(able());
+  picture_.seen = BootClock::now();
+  checked.when -= hours(1);  // as when a disk hangs
+  check();
+  EXPECT_FALSE(able());
+  checked.when = BootClock::now();
+  checked.lacks = {"make room"};
+  check();
+  EXPECT_FALSE(able());
+  checked.lacks.clear();
+  check();
+  EXPECT_TRUE(able());
 }
 
 TEST_F(PagesTest, TheClusterIsShownAsJson) {

@@ -359,6 +359,8 @@ void AddAgent(CLI::App& app, Action* chosen) {
       ->add_option("node", arguments->node, "as its agent's --node")
       ->required()
       ->type_name("NODE");
+  AddAgentHistory(*agent, chosen);
+  AddAgentCheck(*agent, chosen);
 }
 
 }  // namespace hyperloop::ctl

@@ -48,6 +48,9 @@ void AddDoctor(CLI::App& app, Action* chosen);
 void AddKeys(CLI::App& app, Action* chosen);
 void AddNode(CLI::App& app, Action* chosen);
 void AddAgent(CLI::App& app, Action* chosen);
+// Subcommands of agent.
+void AddAgentCheck(CLI::App& agent, Action* chosen);
+void AddAgentHistory(CLI::App& agent, Action* chosen);
 
 // Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
 int Fail(const Status& status);

@@ -21,6 +21,7 @@
 #include "ctl/daemons.h"
 #include "ctl/directory_program.h"
 #include "ctl/elf.h"
+#include "ctl/findings.h"
 #include "ctl/nodes.h"
 #include "ctl/preload.h"
 #include "hyperloop/core/text.h"
@@ -31,13 +32,6 @@
 
 namespace hyperloop::ctl {
 namespace {
-
-enum class Verdict { kGood, kNote, kBad };
-
-struct Finding {
-  Verdict verdict = Verdict::kGood;
-  std::string text;
-};
 
 Finding Processors() {
   cpu_set_t set;
@@ -177,7 +171,8 @@ Finding OneGroup(const std::string& path, const std::vector<identity::HostLine>&
   return good;
 }
 
-// The files of a host that is one of several (docs/operations.md, Hosts alike).
+}  // namespace
+
 std::vector<Finding> NodeFiles(const std::string& folder) {
   const std::string own = identity::KeysFolderIn(folder);
   struct stat there {};
@@ -216,18 +211,24 @@ std::vector<Finding> NodeFiles(const std::string& folder) {
   return findings;
 }
 
+bool ShowFindings(const std::vector<Finding>& findings) {
+  bool good = true;
+  for (const Finding& finding : findings) {
+    static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
+    std::printf("%s  %s\n", kMarks[static_cast<int>(finding.verdict)], finding.text.c_str());
+    good = good && finding.verdict != Verdict::kBad;
+  }
+  return good;
+}
+
+namespace {
+
 int RunDoctor(const std::string& folder) {
-  bool bad = false;
   std::vector<Finding> findings{
       Kernel(),  Processors(), SharedMemory(), LockedMemory(),           Priority(),
       Daemons(), Programs(),   Plugin(),       StockProgram("db_bench"), StockProgram("ldb")};
   std::ranges::move(NodeFiles(folder), std::back_inserter(findings));
-  for (const Finding& finding : findings) {
-    static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
-    std::printf("%s  %s\n", kMarks[static_cast<int>(finding.verdict)], finding.text.c_str());
-    bad = bad || finding.verdict == Verdict::kBad;
-  }
-  return bad ? kExitFailure : kExitOk;
+  return ShowFindings(findings) ? kExitOk : kExitFailure;
 }
 
 }  // namespace

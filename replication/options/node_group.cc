@@ -134,7 +134,8 @@ std::optional<std::string> SetPlace(const GroupFile::Setting& setting, uint16_t 
   return CheckFolder(value);
 }
 
-Status SetAll(const GroupFile& file, const HostLine& own, NodeGroup* group) {
+Status SetAll(const GroupFile& file, const HostLine& own, const std::vector<HostLine>& hosts,
+              NodeGroup* group) {
   Places places;
   for (const GroupFile::Setting& setting : file.settings) {
     const std::string at = Text(group->file, ":", setting.line);
@@ -149,7 +150,11 @@ Status SetAll(const GroupFile& file, const HostLine& own, NodeGroup* group) {
   group->pool = base + ".pool";
   group->store.pool = base + "-primary.pool";
   group->database = places.database.empty() ? base + ".db" : places.database;
-  if (places.http_port != 0) group->http = own.At(places.http_port);
+  if (places.http_port == 0) return {};
+  group->http = own.At(places.http_port);
+  for (const HostLine& each : hosts)
+    if (std::ranges::count(file.hosts, each.name) != 0)
+      group->agents[each.name] = each.At(places.http_port);
   return {};
 }
 
@@ -194,7 +199,7 @@ Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& given)
   group.store.keys = keys;
   for (const HostLine& each : hosts) group.endpoints[each.name] = each.At(file.port);
   HL_RETURN_IF_ERROR(SetReplicas(file, hosts, &group));
-  HL_RETURN_IF_ERROR(SetAll(file, own, &group));
+  HL_RETURN_IF_ERROR(SetAll(file, own, hosts, &group));
   HL_RETURN_IF_ERROR(ValidateStoreOptions(group.store).WithContext(group.file));
   return group;
 }

@@ -38,6 +38,8 @@ struct NodeGroup {
   std::string database;
   std::vector<std::string> service;  // empty: not told
   std::string http;                  // ADDRESS:PORT of this host's agent; empty: none
+  // The same of each host of the group, by their names.
+  std::map<std::string, std::string, std::less<>> agents;
   // Where the replica of each host of the hosts file is, or would be.
   std::map<std::string, std::string, std::less<>> endpoints;
   StoreOptions store;                          // of a primary on this host

@@ -22,6 +22,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 namespace fs = std::filesystem;
 
@@ -138,6 +139,8 @@ TEST_F(NodeGroupTest, AReplicaAndAnAgentKnowTheirPlaces) {
   EXPECT_EQ(group->size, 64u << 20);
   EXPECT_EQ(group->database, "/var/lib/hyperloop/orders.db");
   EXPECT_EQ(group->http, "10.0.0.2:7480");
+  EXPECT_THAT(group->agents, ElementsAre(Pair("a", "10.0.0.1:7480"), Pair("b", "10.0.0.2:7480"),
+                                         Pair("c", "[fd00::3]:7480")));
   EXPECT_THAT(group->service, ElementsAre("/usr/bin/service", "--db", "/x=y"));
   Say("database = /data/db\n");
   const auto other = ReadNodeGroup("orders");

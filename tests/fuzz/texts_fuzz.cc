@@ -1,8 +1,8 @@
 // Files and other small texts of any content, each with its reader: ELF files, cluster files, pid
 // files, what /proc says of a process, pairing files, the daemon's options with its file of peers,
 // names of devices and of database files, the private data of a verbs connection, URIs, single
-// options, endpoints, links' peers, bound directories, files of hosts and of groups, and what a
-// replica publishes about itself.
+// options, endpoints, links' peers, bound directories, files of hosts and of groups, histories of
+// agents, answers by HTTP, and what a replica publishes about itself.
 // Rules: each gets an answer or a refusal with a reason; a refusal changes nothing; what is
 // accepted keeps its meaning when it is written and read again; another way of reading it agrees.
 // At an endpoint with a numeric address somebody can listen and be reached, where that is allowed.
@@ -31,7 +31,9 @@
 #include "cluster/process.h"
 #include "cluster/process_id.h"
 #include "control/endpoint.h"
+#include "ctl/agent_history.h"
 #include "ctl/elf.h"
+#include "ctl/http_get.h"
 #include "files/file_store.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/group.h"
@@ -79,6 +81,8 @@ enum Kind : uint8_t {
   kBindings,
   kHosts,
   kGroup,
+  kHistory,
+  kHttpAnswer,
   kKinds
 };
 
@@ -186,6 +190,28 @@ void GroupText(const std::string& text) {
   again += "\n";
   const auto rewritten = Must(identity::ParseGroup(again, "f.conf"));
   HL_FUZZ_CHECK(rewritten.hosts == group->hosts && rewritten.port == group->port, again);
+}
+
+void HistoryText(const std::string& text) {
+  size_t bad = 0;
+  const auto events = ctl::ParseAgentEvents(text, &bad);
+  const std::string path = Folder::Get().Write("history", text);
+  HL_FUZZ_CHECK(Must(ctl::ReadHistoryFile(path, text.size())) == text, "the file and its bytes");
+  const std::string end = Must(ctl::ReadHistoryFile(path, text.size() / 2));
+  HL_FUZZ_CHECK(text.ends_with(end) && end.size() <= text.size() / 2 + 1, "the file and its end");
+  std::string again;
+  for (const ctl::AgentEvent& each : events) again += ctl::FormatAgentEvent(each);
+  const auto written = ctl::ParseAgentEvents(again, &bad);
+  HL_FUZZ_CHECK(bad == 0 && written.size() == events.size(), again);
+  for (const unsigned char c : again)
+    HL_FUZZ_CHECK(c >= ' ' || c == '\n', "it speaks to a terminal");
+  HL_FUZZ_CHECK(ctl::MergeAgentEvents(events).size() <= events.size(), "an event of its own");
+}
+
+void HttpAnswer(const std::string& text) {
+  const auto page = ctl::ParseHttpAnswer(text);
+  CheckReason(page.status());
+  if (page.ok()) HL_FUZZ_CHECK(text.ends_with(page->body) && page->status < 1000, "the page");
 }
 
 void ClusterFileText(const std::string& text) {
@@ -667,6 +693,10 @@ void AddOptionSeeds(std::vector<Input>* seeds) {
            {kGroup, "hosts = b\nservice = \"x\"\n"},
            {kGroup, "hosts = b\nhttp_port = 7000\n"},
            {kGroup, "hosts = d\nack_timeout = 4s\n"},
+           {kHttpAnswer, "HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: 2\r\n\r\n{}"},
+           {kHttpAnswer, "HTTP/1.0 503 \r\nContent-Length:  9\r\n\r\ncut"},
+           {kHttpAnswer, "HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n"},
+           {kHttpAnswer, "HTTP/1.1 200 OK\r\n\r\n"},
        })
     seeds->push_back(Seed(kind, text));
   StoreOptions options;
@@ -702,6 +732,10 @@ std::vector<Input> Seeds() {
   for (const std::string_view text :
        {"4242 123456 8a5c-boot\n", "4242 123456 b", "1 2 b\n", "4242 -1 b\n", "4242\n", "2 3 \n"})
     seeds.push_back(Seed(kPidFile, text));
+  const std::string event =
+      ctl::FormatAgentEvent({ctl::EventTimeNow(), "1f", 7, "a", 9, "primary", "state", "\x1b[2J"});
+  seeds.push_back(Seed(kHistory, event + event + event.substr(0, 40)));
+  seeds.push_back(Seed(kHistory, "{}\n[]\n{\"time\":1}\n" + event));
   seeds.push_back(Seed(kStat, kStatLine));
   seeds.push_back(Seed(kStat, kStatLine.substr(0, kStatLine.find("123456"))));
   seeds.push_back(Seed(kStat, kStatLine.substr(0, kStatLine.find("4194304"))));
@@ -757,7 +791,7 @@ const FuzzTarget kFuzzTarget("texts", Seeds, [](Reader& in) {
       ElfFile,   ClusterFileText, PidFile,      StatText,     StatusText,         PairingText,
       PeersFile, LinkOptionsText, DeviceText,   FileNameText, ServiceRequestData, ServiceAnswerData,
       UriText,   OptionText,      EndpointText, InspectData,  LinkPeerText,       BindingsText,
-      HostsFile, GroupText};
+      HostsFile, GroupText,       HistoryText,  HttpAnswer};
   static_assert(std::size(kReaders) == kKinds);
   const uint8_t kind = in.U8() % kKinds;
   kReaders[kind](LongText(in));

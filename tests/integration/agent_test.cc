@@ -2,7 +2,6 @@
 // over one group of three replicas. What a node acknowledged is served by the next one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -42,6 +41,7 @@ class Node {
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
   std::string RoleFile() const { return folder_ + "/role.json"; }
+  std::string HistoryFile() const { return folder_ + "/history"; }
   std::string Directory() const { return folder_ + "/db"; }
   std::string Brought() const { return Directory() + "/hyperloop-switchover"; }
   std::vector<std::string> Command(const std::vector<std::string>& more = {}) const {
@@ -55,7 +55,9 @@ class Node {
                                   "--ready",
                                   "notify",
                                   "--role-file",
-                                  RoleFile()};
+                                  RoleFile(),
+                                  "--history",
+                                  HistoryFile()};
     argv.insert(argv.end(), {"--http", address_.empty() ? "127.0.0.1:0" : address_});
     argv.insert(argv.end(), more.begin(), more.end());
     argv.insert(argv.end(),
@@ -238,6 +240,20 @@ TEST_F(AgentTest, WhatALostNodeAcknowledgedIsServedByTheOther) {
   EXPECT_GE(a_.Serves(), b_.Acknowledged());
   ASSERT_TRUE(a_.Writes());
   EXPECT_EQ(watch.Stop(), 0);
+
+  // b is gone, and has left its file.
+  const CtlRun history =
+      RunCtl(cluster_.folder(), {"agent", "history", "--agent", a_.address(), "--file",
+                                 b_.HistoryFile(), "--last", "1000000"});
+  EXPECT_EQ(history.exit_status, 0) << history.err;
+  EXPECT_THAT(history.out, HasSubstr("b  epoch "));
+  EXPECT_THAT(history.out, HasSubstr("service-started: the group is free (epoch "));
+  EXPECT_THAT(history.out, HasSubstr("because whoever has the group has shown no sign of life"));
+  EXPECT_THAT(history.out, HasSubstr("because whoever had the group has closed it"));
+  const size_t lost = history.out.find("has shown no sign of life for so long; started");
+  const size_t back = history.out.find("has closed it; started", lost);
+  EXPECT_NE(lost, std::string::npos) << history.out;
+  EXPECT_NE(back, std::string::npos) << "in the order of their times: " << history.out;
 }
 
 // Nobody starts it, whatever becomes of it; and a replica may be away when that is said.
@@ -328,6 +344,33 @@ TEST_F(AgentTest, AFailoverIsRefusedWhileAPrimaryLivesAndIsOrderedWhenItIsDead) 
       Tell({"failover", "--node", "b", "--yes", "--wait", "600"}, "node b has the group"));
   ASSERT_TRUE(b_.AwaitPrimary());
   EXPECT_GE(b_.Serves(), a_.Acknowledged());
+}
+
+TEST_F(AgentTest, ACheckNamesWhatIsMissingForFailover) {
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "20s", "--lease", "5s"}));
+  const std::vector<std::string> check{"check", "--agent", a_.address(), "--agent", b_.address()};
+  CtlRun said;
+  EXPECT_TRUE(Eventually([&] {
+    said = Agents(check);
+    return said.exit_status == 0;
+  })) << said.out
+      << said.err;
+  EXPECT_THAT(said.out, HasSubstr("ok    node a could take the group"));
+  EXPECT_THAT(said.out, HasSubstr("ok    node b could take the group"));
+  ASSERT_NO_FATAL_FAILURE(Tell({"drain", "b", "--wait", "600"}, "no service on b"));
+  ASSERT_TRUE(Eventually([&] { return b_.Cluster()["drained"] == true; }));
+  said = Agents(check);
+  EXPECT_EQ(said.exit_status, 1);
+  EXPECT_THAT(said.out, HasSubstr("BAD   node b: hyperloopctl agent undrain b: "));
+  EXPECT_THAT(said.out, HasSubstr("BAD   mend what is said above: 1 nodes could serve"));
+  ASSERT_NO_FATAL_FAILURE(Tell({"undrain", "b"}, "agents: not paused"));
+  ASSERT_NO_FATAL_FAILURE(Tell({"pause"}, "agents: paused"));
+  EXPECT_THAT(Agents(check).out, HasSubstr("BAD   hyperloopctl agent resume: "));
+  ASSERT_NO_FATAL_FAILURE(Tell({"resume"}, "agents: not paused"));
+  b_.agent().Kill();
+  said = Agents(check);
+  EXPECT_EQ(said.exit_status, 1);
+  EXPECT_THAT(said.out, HasSubstr("BAD   " + b_.address() + ": start its agent"));
 }
 
 TEST_F(AgentTest, OrdersThatCannotBeCarriedOutAreRefused) {

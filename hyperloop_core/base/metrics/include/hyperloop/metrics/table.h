@@ -196,10 +196,15 @@ inline constexpr Info kTable[] = {
      "Bytes of files that the group has dropped and readers may still open"},
 
     // --- hyperloop-agent
+    {"hyperloop_agent_info", Type::kGauge, kAgent, "group,node",
+     "Always 1; the labels say which node this is, and of which group, once that is known"},
     {"hyperloop_agent_state", Type::kGauge, kAgent, "node,state",
      "Always 1; the labels say which node this is, and in which state its agent is"},
     {"hyperloop_agent_primary", Type::kGauge, kAgent, "",
      "Whether this node's service has the group, is ready, and has a lease that is not over"},
+    {"hyperloop_agent_able", Type::kGauge, kAgent, "",
+     "Whether nothing keeps this node from taking the group, whether it has it or not; "
+     "hyperloopctl agent check says what does"},
     {"hyperloop_agent_standby_ready", Type::kGauge, kAgent, "",
      "Whether the files that the group held were all beside this node's directory at some time "
      "since the agent's standby was started last; 0 while none runs"},
