@@ -15,12 +15,16 @@
 #include "agent/group_files.h"
 #include "agent/group_watch.h"
 #include "agent/history_file.h"
+#include "agent/hook_events.h"
+#include "agent/hooks.h"
 #include "agent/pages.h"
 #include "agent/self_check.h"
 #include "agent/service_runner.h"
 #include "agent/standby_runner.h"
 #include "common/agent_mark.h"
 #include "common/end_signals.h"
+#include "common/random_uuid.h"
+#include "common/uuid.h"
 #include "control/directive.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/text.h"
@@ -40,6 +44,7 @@ constexpr std::chrono::seconds kFindAgain{1};
 constexpr std::chrono::seconds kReadFiles{1};
 // So is a replica that has missed what agents are told.
 constexpr std::chrono::seconds kGiveAgain{5};
+constexpr size_t kShortRun = 8;  // digits of a random number
 constexpr const char* kLines = "application/x-ndjson";
 
 int MillisecondsUntil(Time then, Time now) {
@@ -120,10 +125,12 @@ class Agent {
         history_(options.history_file, options.node, log_),
         self_check_({store_, options.db, options.command.at(0), 0, options.group, ""},
                     identity::NodeFolder(), options.group),
+        hook_events_(FormatUuid(RandomUuid()).substr(0, kShortRun)),
         pages_(3 * options.timing.failover_timeout),
         machine_(options.timing, watch_->size(), options.node),
         random_(std::random_device()()) {}
 
+  Status StartHooks();
   Status StartServer();
   void ReadFiles(Time now);
   Status TakeFiles(Time now);
@@ -157,6 +164,9 @@ class Agent {
   void Show(Time now);
   Picture PictureOf() const;
   std::string WhyState(const Picture& picture) const;
+  void TellHooks(const Picture& picture, Time now);
+  // Gives hooks the time of one call to be told how this node ended.
+  void AwaitHooks() const;
   void Say(LogLevel level, const std::string& text) { log_->Write(level, text); }
   // The same, for the history, too.
   void Note(LogLevel level, std::string_view event, const std::string& text) {
@@ -183,6 +193,8 @@ class Agent {
   std::string files_unused_;  // why the replica's files here are not used; empty: they are
   History history_;
   SelfCheck self_check_;
+  HookEvents hook_events_;
+  std::vector<std::unique_ptr<Hook>> hooks_;
   Pages pages_;
   std::unique_ptr<metrics::Server> server_;  // ends before the pages and the history
   Machine machine_;
@@ -223,6 +235,7 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
     if (group.has_host) agent->host_ = group.host;
     agent->files_.emplace(std::move(group), agent->store_);
   }
+  HL_RETURN_IF_ERROR(agent->StartHooks());
   HL_RETURN_IF_ERROR(agent->StartServer());
   agent->Note(LogLevel::kInfo, "agent-started",
               Text("began as version " HYPERLOOP_VERSION ", looks at ", agent->watch_->size(),
@@ -341,6 +354,34 @@ void Agent::End(Time now) {
   CarryOut(machine_.OnShutdown(), now);
 }
 
+Status Agent::StartHooks() {
+  for (const std::string& each : options_.hooks) {
+    HL_RETURN_IF_ERROR(CheckHook(each));
+    Hook::Options hook{each,
+                       {{"HYPERLOOP_HOOK_NODE", options_.node},
+                        {"HYPERLOOP_HOOK_GROUP", options_.group},
+                        {"HYPERLOOP_HOOK_ADDRESS", options_.address},
+                        {kNotifyVariable, ""}},
+                       options_.hook_timeout,
+                       {}};
+    hook.pauses.repeat = options_.hook_repeat;
+    hooks_.push_back(std::make_unique<Hook>(std::move(hook), log_));
+  }
+  return {};
+}
+
+void Agent::TellHooks(const Picture& picture, Time now) {
+  if (hooks_.empty()) return;
+  for (const HookEvent& event : hook_events_.Note(picture, now))
+    for (const auto& hook : hooks_) hook->Tell(event);
+}
+
+void Agent::AwaitHooks() const {
+  const Time until = BootClock::now() + options_.hook_timeout;
+  for (const auto& hook : hooks_)
+    hook->AwaitTold(std::chrono::milliseconds(MillisecondsUntil(until, BootClock::now())));
+}
+
 Status Agent::StartServer() {
   Show(BootClock::now());
   if (options_.http.address.empty()) return {};
@@ -375,7 +416,9 @@ Status Agent::Run() {
     CarryOut(machine_.OnTime(now), now);
     KeepStandby(now);
     Show(now);
-    if (asked_to_end_ && !runner_->runs()) return {};
+    if (!asked_to_end_ || runner_->runs()) continue;
+    AwaitHooks();
+    return {};
   }
 }
 
@@ -615,6 +658,10 @@ Picture Agent::PictureOf() const {
   picture.standby_ready = standby_.ready();
   picture.seen = machine_.majority_seen();
   picture.checked = self_check_.found();
+  for (const auto& each : hooks_) {
+    const Hook::Shown shown = each->Show();
+    picture.hooks.push_back({each->program(), shown.calls, shown.failures, shown.waiting_since});
+  }
   picture.service_pid = static_cast<uint64_t>(runner_->pid());
   picture.looks = looks_;
   picture.looks_without_majority = looks_without_majority_;
@@ -631,6 +678,7 @@ Picture Agent::PictureOf() const {
       if (picture.group.empty()) picture.group = status.group;
       if (status.sealed_epoch == machine_.epoch() && status.installed_epoch == machine_.epoch()) {
         picture.owner = status.owner_name;
+        picture.branch = status.branch_epoch;
         const std::string_view tag = AgentTagOf(status.owner_name);
         picture.owner_node = tag.substr(0, tag.find('/'));
       }
@@ -666,6 +714,7 @@ void Agent::Show(Time now) {
   if (const State state = machine_.state(); state != std::exchange(state_said_, state))
     Note(LogLevel::kInfo, "state",
          Text("state ", StateName(state), ", epoch ", machine_.epoch(), ": ", WhyState(picture)));
+  TellHooks(picture, now);
   const std::string role = options_.role_file.empty() ? "" : RoleText(picture, now);
   pages_.Set(std::move(picture));
   if (role == role_said_) return;
@@ -692,6 +741,8 @@ Status TakeGroup(const NodeGroup& group, AgentOptions* options) {
   options->node = group.host;
   options->db = group.database;
   if (options->history_file.empty()) options->history_file = group.database + ".history";
+  if (options->hooks.empty()) options->hooks = group.hooks;
+  options->address = group.address;
   if (options->replica_files.empty()) options->replica_files = group.pool + ".files";
   if (options->http.address.empty() && !group.http.empty()) {
     options->http.address = group.http;

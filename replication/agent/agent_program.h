@@ -38,6 +38,10 @@ struct AgentOptions {
   Ready ready = Ready::kServes;
   std::string role_file;           // replaced whenever the role changes; empty: there is none
   std::string history_file;        // of what it decides; empty: there is none
+  std::vector<std::string> hooks;  // programs that are told what becomes of this node
+  std::string address;             // of this host, for them; empty: it is not known
+  std::chrono::milliseconds hook_timeout{10000};
+  std::chrono::milliseconds hook_repeat{0};  // 0: they are told what changes, and that once
   metrics::ServerOptions http;
   Timing timing;
 };

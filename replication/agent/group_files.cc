@@ -16,6 +16,7 @@ std::string GroupFiles::TextOf(const NodeGroup& group, const StoreOptions& store
   std::string text = FormatStoreUri(store);
   for (const std::string& each : {group.pool, group.database, group.http}) text += '\n' + each;
   for (const std::string& each : group.service) text += '\n' + each;
+  for (const std::string& each : group.hooks) text += "\nhook " + each;
   return text;
 }
 
@@ -45,6 +46,7 @@ Result<GroupFiles::Verdict> GroupFiles::Judge(const NodeGroup& group, StoreOptio
   note("database", group.database == began_.database);
   note("service", group.service == began_.service);
   note("http_port", group.http == began_.http);
+  note("hook", group.hooks == began_.hooks);
   return Verdict::kTake;
 }
 

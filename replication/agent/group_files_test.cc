@@ -71,12 +71,13 @@ TEST_F(GroupFilesTest, WhatTheAgentBeganWithStays) {
   says_.group.pool = "/srv/orders.pool";
   says_.store.pool = "/srv/orders-primary.pool";
   says_.group.service = {"/bin/true"};
+  says_.group.hooks = {"/bin/false"};
   says_.store.min_replicas = 3;
   EXPECT_EQ(*Read(), Verdict::kGoOn);
   EXPECT_EQ(*Read(), Verdict::kTake);
   EXPECT_EQ(files_.store().pool, pool);
   EXPECT_EQ(files_.store().min_replicas, 3u);
-  EXPECT_EQ(files_.later(), "folder, service");
+  EXPECT_EQ(files_.later(), "folder, service, hook");
   says_ = AtTheStart();
   EXPECT_EQ(*Read(), Verdict::kGoOn);
   EXPECT_EQ(*Read(), Verdict::kTake);

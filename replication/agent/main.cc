@@ -143,6 +143,21 @@ void AddShown(CLI::App& app, AgentOptions* options, std::string* ready) {
       ->capture_default_str();
 }
 
+void AddHooks(CLI::App& app, AgentOptions* options) {
+  using std::chrono::seconds;
+  app.add_option("--hook", options->hooks,
+                 "a program that is told what becomes of this node (became-primary, lost-primary, "
+                 "paused, resumed, drained, undrained): called as PROGRAM EVENT KEY, and again "
+                 "with the same KEY until it ends with 0. May be repeated. With --group: in place "
+                 "of those that the group's file names")
+      ->type_name("PROGRAM");
+  AddTime(app, "--hook-timeout", &options->hook_timeout, milliseconds(100), seconds(600),
+          "how long a call of a hook may take; then it is killed, and tried again");
+  AddTime(app, "--hook-repeat", &options->hook_repeat, milliseconds(0), seconds(86400),
+          "how long after a call hooks are told the same again, for those whose effect runs out; "
+          "0ms: never");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -161,6 +176,7 @@ int main(int argc, char** argv) {
   AddGroupOptions(app, &options, &group);
   AddTimes(app, &options);
   AddShown(app, &options, &ready);
+  AddHooks(app, &options);
   hyperloop::AddLogLevel(app, &log_level);
   hyperloop::AddConfig(app);
   app.name("hyperloop-agent");

@@ -87,6 +87,16 @@ Json Checked(const Picture& picture, Picture::Time now, std::chrono::nanoseconds
   return json;
 }
 
+void AddHooks(const Picture& picture, Picture::Time now, metrics::Page& page) {
+  for (const Picture::Hook& each : picture.hooks) {
+    page.Add("hyperloop_agent_hook_calls_total", each.calls, {{"hook", each.program}});
+    page.Add("hyperloop_agent_hook_failures_total", each.failures, {{"hook", each.program}});
+    page.Add("hyperloop_agent_hook_waiting_seconds",
+             each.waiting_since.has_value() ? Seconds(now - *each.waiting_since) : 0.0,
+             {{"hook", each.program}});
+  }
+}
+
 std::string MetricsText(const Picture& picture, Picture::Time now, std::chrono::nanoseconds stale,
                         double started) {
   metrics::Page page;
@@ -109,6 +119,7 @@ std::string MetricsText(const Picture& picture, Picture::Time now, std::chrono::
   page.Add("hyperloop_agent_takings_total", picture.takings);
   page.Add("hyperloop_agent_start_failures_total", picture.start_failures);
   page.Add("hyperloop_agent_service_ends_total", picture.service_ends);
+  AddHooks(picture, now, page);
   return page.Text();
 }
 

@@ -31,8 +31,15 @@ struct Picture {
     bool released = false;
   };
 
+  struct Hook {
+    std::string program;
+    uint64_t calls = 0, failures = 0;
+    std::optional<Time> waiting_since;  // since when it is to be told something; nothing: it was
+  };
+
   std::string node;
   std::string group;           // empty: not known
+  uint64_t branch = 0;         // epoch with which the branch of its history began
   std::string state;           // of the machine
   std::string why;             // for people: what it waits for, or what is wrong; may be empty
   uint64_t epoch = 0;          // newest one that a replica has promised
@@ -48,6 +55,7 @@ struct Picture {
   bool standby_ready = false;  // what the group holds is beside the directory here, or was
   std::optional<Time> seen;    // when a majority of the replicas answered last
   std::vector<Replica> replicas;
+  std::vector<Hook> hooks;
   std::shared_ptr<const SelfChecked> checked;  // null: this host was not looked at yet
   uint64_t service_pid = 0;                    // 0: it does not run
   uint64_t looks = 0, looks_without_majority = 0, takings = 0, start_failures = 0, service_ends = 0;

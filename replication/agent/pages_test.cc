@@ -74,6 +74,15 @@ TEST_F(PagesTest, HealthIsAMajorityThatWasSeenOfLate) {
   EXPECT_EQ(StatusOf("/nowhere"), 404);
 }
 
+TEST_F(PagesTest, AHookThatWaitsShowsSinceWhen) {
+  picture_.hooks = {{"/one", 3, 2, BootClock::now() - hours(1)}, {"/two", 1, 0, {}}};
+  pages_.Set(picture_);
+  const std::string page = *pages_.Get("/metrics").body;
+  EXPECT_THAT(page, HasSubstr("hyperloop_agent_hook_failures_total{hook=\"/one\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("hyperloop_agent_hook_waiting_seconds{hook=\"/one\"} 36"));
+  EXPECT_THAT(page, HasSubstr("hyperloop_agent_hook_waiting_seconds{hook=\"/two\"} 0\n"));
+}
+
 TEST_F(PagesTest, WhatKeepsTheNodeFromTakingTheGroupIsSaidAtTheMomentOfTheRequest) {
   const auto able = [this] {
     pages_.Set(picture_);
@@ -122,6 +131,7 @@ TEST_F(PagesTest, TheClusterIsShownAsJson) {
 }
 
 TEST_F(PagesTest, ShowsTheMetricsOfTheTable) {
+  picture_.hooks = {{"/hook", 3, 2, BootClock::now() - hours(1)}};
   pages_.Set(picture_);
   const std::string page = *pages_.Get("/metrics").body;
   for (const metrics::Info& each : metrics::kTable) {

@@ -51,31 +51,49 @@ Result<Pipe> MakePipe() {
 
 // What the child needs between fork and execve, where it makes nothing but system calls.
 struct Child {
+  // Where the two have their places.
+  static constexpr int kReport = STDERR_FILENO + 1, kGate = kReport + 1;
   pid_t parent;
-  int gate, gate_of_parent;  // a byte comes once the watcher is there; the other end
-  int report;                // takes the error of execve
+  int gate;    // a byte comes once the watcher is there
+  int report;  // takes the error of execve
+  int output;  // becomes stdout and stderr; −1: they stay
   char* const* argv;
   char* const* variables;
 
   [[noreturn]] void Run() const {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close(gate_of_parent);
+    KeepOnlyOwn();
     char byte = 0;
-    if (getppid() != parent || TEMP_FAILURE_RETRY(read(gate, &byte, 1)) != 1) _exit(127);
-    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null >= 0) dup2(null, STDIN_FILENO);
-    dup2(report, STDERR_FILENO + 1);
-    fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
-    syscall(SYS_close_range, STDERR_FILENO + 2, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (getppid() != parent || TEMP_FAILURE_RETRY(read(kGate, &byte, 1)) != 1) _exit(127);
+    close(kGate);
     for (int each = 1; each < NSIG; ++each) signal(each, SIG_DFL);  // fails for some, as it should
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     execve(argv[0], argv, variables);
     const int error = errno;
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO + 1, &error, sizeof error);
+    [[maybe_unused]] const ssize_t written = write(kReport, &error, sizeof error);
     _exit(127);
+  }
+
+ private:
+  void KeepOnlyOwn() const {
+    // Out of each other's way.
+    const int upper_report = fcntl(report, F_DUPFD, kGate + 1);
+    const int upper_gate = fcntl(gate, F_DUPFD, kGate + 1);
+    const int upper_output = output < 0 ? -1 : fcntl(output, F_DUPFD, kGate + 1);
+    if (upper_report < 0 || upper_gate < 0) _exit(127);
+    if (output >= 0) {
+      dup2(upper_output, STDOUT_FILENO);
+      dup2(upper_output, STDERR_FILENO);
+    }
+    const int null = open("/dev/null", O_RDONLY);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    dup2(upper_report, kReport);
+    fcntl(kReport, F_SETFD, FD_CLOEXEC);
+    dup2(upper_gate, kGate);
+    syscall(SYS_close_range, kGate + 1, ~0u, 0);
   }
 };
 
@@ -120,8 +138,8 @@ Result<std::unique_ptr<ServiceProcess>> ServiceProcess::Start(const Command& com
   const std::vector<char*> argv = Pointers(arguments), envp = Pointers(variables);
   HL_ASSIGN_OR_RETURN(Pipe outcome, MakePipe());
   HL_ASSIGN_OR_RETURN(Pipe gate, MakePipe());
-  const Child child{getpid(),    gate.read.get(), gate.write.get(), outcome.write.get(),
-                    argv.data(), envp.data()};
+  const Child child{getpid(),       gate.read.get(), outcome.write.get(),
+                    command.output, argv.data(),     envp.data()};
   const pid_t pid = fork();
   if (pid < 0) return FromErrno(errno, "starting " + command.argv[0]);
   if (pid == 0) child.Run();

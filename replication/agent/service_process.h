@@ -27,9 +27,11 @@ class ServiceProcess {
     std::vector<std::string> argv;  // argv[0] is a path
     // Set besides this process's environment, in place of variables of the same names.
     std::vector<std::pair<std::string, std::string>> environment;
+    int output = -1;  // is its stdout and stderr; −1: they are this process's
   };
   // Starts it with stdin from /dev/null, default signals and no other descriptor than stdout and
-  // stderr. The error of execve is returned here.
+  // stderr. The error of execve is returned here. The child has none of this process's other
+  // descriptors from the beginning: it holds up no other child whose end shows at a pipe.
   static Result<std::unique_ptr<ServiceProcess>> Start(const Command& command);
   // Kills what is left of it.
   ~ServiceProcess();

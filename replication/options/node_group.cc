@@ -80,19 +80,38 @@ std::string CheckFolder(std::string_view value) {
   return {};
 }
 
+std::vector<std::string> WordsOf(std::string_view value) {
+  std::vector<std::string> words;
+  for (size_t at = 0; (at = value.find_first_not_of(" \t", at)) != std::string_view::npos;) {
+    const size_t end = std::min(value.find_first_of(" \t", at), value.size());
+    words.emplace_back(value.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+bool HasControl(std::string_view value) {
+  return std::ranges::any_of(
+      value, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; });
+}
+
 std::string SetService(std::string_view value, NodeGroup* group) {
   if (value.find_first_of("\"'\\$") != std::string_view::npos)
     return "words are separated by blanks, and quotes, backslashes and dollars mean nothing: put "
            "such a command into a script";
-  for (size_t at = 0; (at = value.find_first_not_of(" \t", at)) != std::string_view::npos;) {
-    const size_t end = std::min(value.find_first_of(" \t", at), value.size());
-    group->service.emplace_back(value.substr(at, end - at));
-    at = end;
-  }
-  const bool has_control = std::ranges::any_of(
-      value, [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; });
-  return group->service.empty() || has_control
+  group->service = WordsOf(value);
+  return group->service.empty() || HasControl(value)
              ? "give the program that opens the database, and its arguments"
+             : "";
+}
+
+std::string SetHooks(std::string_view value, NodeGroup* group) {
+  group->hooks = WordsOf(value);
+  const bool absolute = std::ranges::all_of(
+      group->hooks, [](const std::string& each) { return each.starts_with('/'); });
+  return group->hooks.empty() || !absolute || HasControl(value)
+             ? "give absolute paths of programs, separated by blanks; they get no arguments of "
+               "yours"
              : "";
 }
 
@@ -128,6 +147,7 @@ std::optional<std::string> SetPlace(const GroupFile::Setting& setting, uint16_t 
   const std::string& value = setting.value;
   if (setting.name == "size") return SetSize(value, group);
   if (setting.name == "service") return SetService(value, group);
+  if (setting.name == "hook") return SetHooks(value, group);
   if (setting.name == "http_port") return SetHttpPort(value, group_port, places);
   if (setting.name != "folder" && setting.name != "database") return std::nullopt;
   (setting.name == "folder" ? places->folder : places->database) = value;
@@ -191,6 +211,7 @@ Result<NodeGroup> ReadNodeGroup(std::string_view name, const std::string& given)
                          "alike, of the lines that hyperloopctl node init prints on each"));
   HL_ASSIGN_OR_RETURN(const HostLine own, OwnLine(**ring, hosts));
   group.host = own.name;
+  group.address = own.address;
   group.listen = own.At(file.port);
   group.bulk_listen = own.At(file.port + 1);
   group.size = kSize;

@@ -9,6 +9,7 @@
 //   database    the service's database directory (NAME.db in the folder)
 //   service     the service's program and arguments, separated by blanks
 //   http_port   at which the agents of the hosts show their pages (none)
+//   hook        programs that the agents tell what becomes of their nodes, separated by blanks
 //   options of a URI that hold for every host
 #pragma once
 
@@ -30,6 +31,7 @@ struct NodeGroup {
   std::string file;        // the group's
   std::string hosts_file;  // which names this host and the others
   std::string host;        // this host's name
+  std::string address;     // and its numeric address
   bool has_host = false;   // this host is one of the group's
   std::string listen;      // this host's replica, ADDRESS:PORT
   std::string bulk_listen;
@@ -37,6 +39,7 @@ struct NodeGroup {
   uint64_t size = 0;
   std::string database;
   std::vector<std::string> service;  // empty: not told
+  std::vector<std::string> hooks;    // absolute paths
   std::string http;                  // ADDRESS:PORT of this host's agent; empty: none
   // The same of each host of the group, by their names.
   std::map<std::string, std::string, std::less<>> agents;

@@ -129,7 +129,7 @@ TEST_F(NodeGroupTest, WhatTheFilesDecideIsNotSetBesideThem) {
 }
 
 TEST_F(NodeGroupTest, AReplicaAndAnAgentKnowTheirPlaces) {
-  Say("size = 64M\nhttp_port = 7480\nservice = /usr/bin/service  --db\t/x=y\n");
+  Say("size = 64M\nhttp_port = 7480\nhook = /a  /b\nservice = /usr/bin/service  --db\t/x=y\n");
   const auto group = ReadNodeGroup("orders");
   ASSERT_OK(group);
   EXPECT_TRUE(group->has_host);
@@ -141,6 +141,8 @@ TEST_F(NodeGroupTest, AReplicaAndAnAgentKnowTheirPlaces) {
   EXPECT_EQ(group->http, "10.0.0.2:7480");
   EXPECT_THAT(group->agents, ElementsAre(Pair("a", "10.0.0.1:7480"), Pair("b", "10.0.0.2:7480"),
                                          Pair("c", "[fd00::3]:7480")));
+  EXPECT_THAT(group->hooks, ElementsAre("/a", "/b"));
+  EXPECT_EQ(group->address, "10.0.0.2");
   EXPECT_THAT(group->service, ElementsAre("/usr/bin/service", "--db", "/x=y"));
   Say("database = /data/db\n");
   const auto other = ReadNodeGroup("orders");
@@ -210,6 +212,8 @@ TEST_F(NodeGroupTest, ValuesThatAreRefusedAreNamedWithTheirLine) {
   for (const char* path : {"", "db", "/a/../b", "/a;b", "/a=b"})
     for (const char* name : {"folder", "database"})
       refused(std::string(name) + " = " + path, std::string(name) + ": give a path that begins");
+  for (const char* hooks : {"", "hook", "/a b"})
+    refused(std::string("hook = ") + hooks, "hook: give absolute paths of programs");
   refused("service =", "service: give the program");
   for (const char* command : {"\"/a b\"", "sh -c 'x'", "/a\\ b", "/a $HOME"})
     refused(std::string("service = ") + command, "put such a command into a script");

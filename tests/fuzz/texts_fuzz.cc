@@ -693,6 +693,7 @@ void AddOptionSeeds(std::vector<Input>* seeds) {
            {kGroup, "hosts = b\nservice = \"x\"\n"},
            {kGroup, "hosts = b\nhttp_port = 7000\n"},
            {kGroup, "hosts = d\nack_timeout = 4s\n"},
+           {kGroup, "hosts = b\nhook = /a /b\n"},
            {kHttpAnswer, "HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: 2\r\n\r\n{}"},
            {kHttpAnswer, "HTTP/1.0 503 \r\nContent-Length:  9\r\n\r\ncut"},
            {kHttpAnswer, "HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n"},

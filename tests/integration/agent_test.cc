@@ -2,6 +2,9 @@
 // over one group of three replicas. What a node acknowledged is served by the next one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -371,6 +374,50 @@ TEST_F(AgentTest, ACheckNamesWhatIsMissingForFailover) {
   said = Agents(check);
   EXPECT_EQ(said.exit_status, 1);
   EXPECT_THAT(said.out, HasSubstr("BAD   " + b_.address() + ": start its agent"));
+}
+
+// What hangs delays neither the agent nor what others are told.
+TEST_F(AgentTest, HooksAreToldWhoIsThePrimaryAndOneThatHangsDelaysNobody) {
+  const auto program = [&](const std::string& name, const std::string& script) {
+    const std::string path = cluster_.folder() + "/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    EXPECT_EQ(chmod(path.c_str(), 0700), 0);
+    return path;
+  };
+  const std::string told = program("told", "echo $1 >>$0.$HYPERLOOP_HOOK_NODE");
+  const std::string hangs = program("hangs", "sleep 1000");
+  const auto last_of = [&](const Node& node) {
+    std::string line, last;
+    for (std::ifstream in(told + "." + node.name()); std::getline(in, line);)
+      if (line.ends_with("-primary")) last = line;
+    return last;
+  };
+  const std::vector<std::string> patient{"--failover-timeout",
+                                         "20s",
+                                         "--lease",
+                                         "5s",
+                                         "--hook-timeout",
+                                         "600s",
+                                         "--hook",
+                                         hangs,
+                                         "--hook",
+                                         told};
+  ASSERT_NO_FATAL_FAILURE(StartBoth(patient));
+  EXPECT_TRUE(Eventually([&] { return last_of(a_) == "became-primary"; }));
+  EXPECT_TRUE(Eventually([&] { return last_of(b_) == "lost-primary"; }));
+  EXPECT_THAT(HttpGet(a_.address(), "/metrics"),
+              testing::ContainsRegex("hyperloop_agent_hook_waiting_seconds[{]hook=\"[^\"]*/hangs"
+                                     "\"[}] [0-9.]*[1-9]"));
+  a_.agent().Kill();
+  ASSERT_TRUE(b_.AwaitPrimary());
+  EXPECT_TRUE(Eventually([&] { return last_of(b_) == "became-primary"; }));
+  EXPECT_EQ(last_of(a_), "became-primary") << "nobody could say so";
+  ASSERT_NO_FATAL_FAILURE(a_.Start(patient));
+  EXPECT_TRUE(Eventually([&] { return last_of(a_) == "lost-primary"; }));
+  ASSERT_EQ(chmod(told.c_str(), 0722), 0);
+  a_.agent().Kill();
+  ChildProcess refused = ChildProcess::Spawn(a_.Command(patient));
+  EXPECT_EQ(refused.Wait(), 1) << "others may write the hook";
 }
 
 TEST_F(AgentTest, OrdersThatCannotBeCarriedOutAreRefused) {

@@ -227,6 +227,13 @@ inline constexpr Info kTable[] = {
      "another node won"},
     {"hyperloop_agent_service_ends_total", Type::kCounter, kAgent, "",
      "Times the service ended, for whatever reason"},
+    {"hyperloop_agent_hook_calls_total", Type::kCounter, kAgent, "hook",
+     "Times a hook was called"},
+    {"hyperloop_agent_hook_failures_total", Type::kCounter, kAgent, "hook",
+     "Calls of it that could not be made, failed, or were killed because they took too long"},
+    {"hyperloop_agent_hook_waiting_seconds", Type::kGauge, kAgent, "hook",
+     "For how long the hook was to be told something that no call of it has taken yet; 0: it was "
+     "told everything"},
 
     // --- the primary, which writes them into a file
     {"hyperloop_primary_written_timestamp_seconds", Type::kGauge, kPrimary, "group",
