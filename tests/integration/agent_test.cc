@@ -19,6 +19,7 @@
 #include "integration/ctl_run.h"
 #include "support/child_process.h"
 #include "support/eventually.h"
+#include "support/free_address.h"
 #include "support/http_get.h"
 #include "support/shared_cluster.h"
 #include "support/status_matchers.h"
@@ -418,6 +419,39 @@ TEST_F(AgentTest, HooksAreToldWhoIsThePrimaryAndOneThatHangsDelaysNobody) {
   a_.agent().Kill();
   ChildProcess refused = ChildProcess::Spawn(a_.Command(patient));
   EXPECT_EQ(refused.Wait(), 1) << "others may write the hook";
+}
+
+// HAProxy itself, which asks /primary of each node and sends whoever comes to the one that says so.
+TEST_F(AgentTest, HaProxyFollowsThePrimary) {
+  const std::string haproxy = "/usr/sbin/haproxy";
+  if (access(haproxy.c_str(), X_OK) != 0)
+    GTEST_SKIP() << "no HAProxy here: apt-get install haproxy (scripts/setup --tests does it)";
+  ASSERT_NO_FATAL_FAILURE(StartBoth({"--failover-timeout", "20s", "--lease", "5s"}));
+  const std::string proxy = FreeAddress(), file = cluster_.folder() + "/haproxy.cfg";
+  std::ofstream(file) << "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n"
+                      << "  timeout server 60s\n  option httpclose\nlisten orders\n  bind " << proxy
+                      << "\n  option httpchk GET /primary\n"
+                      << "  default-server inter 200ms fall 2 rise 1 on-marked-down "
+                         "shutdown-sessions\n"
+                      << "  server a " << a_.address() << " check\n  server b " << b_.address()
+                      << " check\n";
+  const ChildProcess running = ChildProcess::Spawn({haproxy, "-db", "-f", file});
+  // To whom it sends.
+  const auto node = [&]() -> std::string {
+    const std::string answer = HttpGet(proxy, "/cluster");
+    const size_t body = answer.find("\r\n\r\n");
+    if (!answer.starts_with("HTTP/1.1 200") || body == std::string::npos) return "";
+    const auto json = nlohmann::json::parse(answer.substr(body + 4), nullptr, false);
+    return json.is_object() ? json["node"].get<std::string>() : "";
+  };
+  EXPECT_TRUE(Eventually([&] { return node() == "a"; }));
+  ASSERT_NO_FATAL_FAILURE(
+      Tell({"switchover", "--to", "b", "--wait", "600"}, "node b has the group"));
+  EXPECT_TRUE(Eventually([&] { return node() == "b"; }));
+  b_.agent().Kill();
+  EXPECT_TRUE(Eventually([&] { return node().empty(); }))
+      << "nobody is sent to a node that is lost";
+  EXPECT_TRUE(Eventually([&] { return node() == "a"; }));
 }
 
 TEST_F(AgentTest, OrdersThatCannotBeCarriedOutAreRefused) {
