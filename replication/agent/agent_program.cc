@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/files_reader.h"
 #include "agent/group_files.h"
 #include "agent/group_watch.h"
 #include "agent/history_file.h"
@@ -31,7 +32,6 @@
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/hosts.h"
-#include "hyperloop/identity/keys.h"
 
 namespace hyperloop::agent {
 namespace {
@@ -40,8 +40,6 @@ namespace {
 constexpr int kPatientIntervals = 3;
 // A group that holds no database is asked again after so long.
 constexpr std::chrono::seconds kFindAgain{1};
-// So often the files are read of a host whose group the URI names.
-constexpr std::chrono::seconds kReadFiles{1};
 // So is a replica that has missed what agents are told.
 constexpr std::chrono::seconds kGiveAgain{5};
 constexpr size_t kShortRun = 8;  // digits of a random number
@@ -133,8 +131,6 @@ class Agent {
   Status StartHooks();
   Status StartServer();
   void ReadFiles(Time now);
-  Status TakeFiles(Time now);
-  bool IsTakenOut(const std::string& name) const;
   Status WatchAnew();
   void WatchRecorded();
   void NoteResidents();
@@ -175,9 +171,7 @@ class Agent {
   }
 
   const AgentOptions options_;
-  StoreOptions store_;               // by the URI
-  std::optional<GroupFiles> files_;  // nothing: the URI names no group of this host's files
-  std::string host_;                 // this host's name in them; empty: it was none of the group's
+  StoreOptions store_;  // by the URI
   const std::shared_ptr<Log> log_;
   const UniqueFd signals_;
   std::unique_ptr<GroupWatch> watch_;
@@ -186,8 +180,7 @@ class Agent {
       watched_;  // the recorded replicas by which watch_ was made, or is enough
   std::map<std::string, Resident> residents_;  // by the addresses at which they were seen last
   std::string foreign_said_;
-  Time next_read_{};         // of the files
-  std::string files_error_;  // why they could not be used last; empty: they were
+  std::optional<FilesReader> files_;  // nothing: the URI names no group of this host's files
   const std::unique_ptr<ServiceRunner> runner_;
   StandbyRunner standby_;
   std::string files_unused_;  // why the replica's files here are not used; empty: they are
@@ -232,8 +225,12 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
                                          std::move(watch), std::move(runner)));
   if (const std::string name(GroupOfUri(options.uri)); !name.empty()) {
     HL_ASSIGN_OR_RETURN(NodeGroup group, ReadNodeGroup(name));
-    if (group.has_host) agent->host_ = group.host;
-    agent->files_.emplace(std::move(group), agent->store_);
+    agent->files_.emplace(
+        std::move(group), agent->store_,
+        [it = agent.get()](StoreOptions* read) { return CheckOptions(it->options_, read); },
+        [it = agent.get()](LogLevel level, const std::string& text) {
+          it->Note(level, "files", text);
+        });
   }
   HL_RETURN_IF_ERROR(agent->StartHooks());
   HL_RETURN_IF_ERROR(agent->StartServer());
@@ -243,57 +240,17 @@ Result<std::unique_ptr<Agent>> Agent::Make(const AgentOptions& options,
   return agent;
 }
 
-// A group's host may come or go while the agent runs. Files that cannot be used change nothing.
+// A group's host may come or go while the agent runs.
 void Agent::ReadFiles(Time now) {
-  if (!files_.has_value() || look_began_.has_value() || now < next_read_) return;
-  next_read_ = now + kReadFiles;
-  const Status read = TakeFiles(now);
-  if (!read.ok() && read.message() != files_error_)
-    Note(LogLevel::kWarn, "files",
-         Text("goes on with what the files of this host said before: ", read.message()));
-  files_error_ = read.message();
-}
-
-Status Agent::TakeFiles(Time now) {
-  const std::string name(GroupOfUri(options_.uri));
-  if (IsTakenOut(name)) {
-    if (files_->JudgeLeft() == GroupFiles::Verdict::kLeave && !asked_to_end_) {
-      Note(LogLevel::kInfo, "files",
-           Text("ends: this host, ", host_, ", is none of the hosts of group ", name,
-                " any more, says its file"));
-      End(now);
-    }
-    return {};
-  }
-  StoreOptions store;
-  Status read = CheckOptions(options_, &store);
-  const Result<NodeGroup> group = ReadNodeGroup(name);
-  if (read.ok()) read = group.status();
-  if (!read.ok()) files_->Forget();
-  HL_RETURN_IF_ERROR(read);
-  HL_ASSIGN_OR_RETURN(const GroupFiles::Verdict verdict,
-                      files_->Judge(*group, std::move(store), machine_.recorded()));
-  if (verdict != GroupFiles::Verdict::kTake) return {};
-  if (!files_->later().empty())
-    Note(LogLevel::kWarn, "files",
-         Text("the file of the group says something else of: ", files_->later(),
-              "; that counts from the next start of the agent, and of the replica here"));
-  if (FormatStoreUri(files_->store()) == FormatStoreUri(store_)) return {};
+  if (!files_.has_value() || look_began_.has_value() || asked_to_end_) return;
+  const GroupFiles::Verdict verdict = files_->Read(now, machine_.recorded());
+  if (verdict == GroupFiles::Verdict::kLeave) End(now);
+  if (verdict != GroupFiles::Verdict::kTake) return;
   store_ = files_->store();
-  Note(LogLevel::kInfo, "files",
-       Text("the files of this host say something else of the group: ", store_.replicas.size(),
-            " replicas"));
   machine_.SetListed(store_.replicas);
-  return WatchAnew();
-}
-
-// Whether the file of the group names other hosts only, whatever else is to be said of it.
-bool Agent::IsTakenOut(const std::string& name) const {
-  if (host_.empty()) return false;
-  const auto path = identity::GroupFileIn(identity::NodeFolder(), name);
-  if (!path.ok()) return false;
-  const auto file = identity::ReadGroup(*path);
-  return file.ok() && std::ranges::count(file->hosts, host_) == 0;
+  const Status watched = WatchAnew();
+  if (!watched.ok())
+    Note(LogLevel::kWarn, "files", Text("cannot look at what the files list: ", watched.message()));
 }
 
 // Those that are listed, and those that the group has recorded besides. Between two looks.
