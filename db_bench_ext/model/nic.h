@@ -45,8 +45,8 @@ class Nic final : private softrnic::Pacer, private softrnic::LinkPort {
   Status Route(const std::string& host, Nic& peer);
   // The node's processor has just rung doorbells, which reach the RNIC at `at`.
   void RingAt(Nanoseconds at);
-  // Called when a message has arrived, and when anything has; with the moment at which the processor
-  // can see it. A message is a SEND, a WRITE with an immediate, or one into `polled`.
+  // Called when a message has arrived, and when anything has; with the moment at which the
+  // processor can see it. A message is a SEND, a WRITE with an immediate, or one into `polled`.
   std::function<void(Nanoseconds)> on_message, on_anything;
   struct {
     uint64_t begin = 0, end = 0;

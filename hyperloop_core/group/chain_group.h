@@ -2,8 +2,9 @@
 // and cpu-event. They differ in the message that goes with each operation.
 //
 // Cost of Post in a group of 3: the message (with offload about 60 stores to memory that was last
-// used a lap ago, see patch_messages.h), then one Post of WRITE, READ (if flushed) and SEND, or with
-// cpu-polling and cpu-event often of one WRITE alone, with one doorbell. An acknowledgement costs one compare for each replica.
+// used a lap ago, see patch_messages.h), then one Post of WRITE, READ (if flushed) and SEND, or
+// with cpu-polling and cpu-event often of one WRITE alone, with one doorbell. An acknowledgement
+// costs one compare for each replica.
 #pragma once
 
 #include <memory>

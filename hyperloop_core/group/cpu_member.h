@@ -24,8 +24,8 @@
 //
 // Fail-stop: at the first error completion, bad message or failed `persist` the thread gives up,
 // tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
-// What a WRITE has left in the ring and is no whole message may be one that is still arriving; if it
-// stays so for kMostTorn, it is a bad message.
+// What a WRITE has left in the ring and is no whole message may be one that is still arriving; if
+// it stays so for kMostTorn, it is a bad message.
 #pragma once
 
 #include <pthread.h>

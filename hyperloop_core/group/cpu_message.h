@@ -98,7 +98,8 @@ class CpuPlace {
 // A sum of 64 bits over `bytes`, which two different contents have in common by chance only.
 uint64_t CpuCheck(uint64_t seed, std::span<const std::byte> bytes);
 
-// A message in a place, and its check, which covers what it carries, its CpuMessage and its results.
+// A message in a place, and its check, which covers what it carries, its CpuMessage and its
+// results.
 class CheckedMessage {
  public:
   CheckedMessage() : place_(nullptr, 0) {}

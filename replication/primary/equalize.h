@@ -1,9 +1,9 @@
 // Makes regions equal before a group is armed: the primary's own becomes equal to the chosen
 // member's, then every member's becomes equal to the primary's.
 //
-// What no file holds (inspect/resync.h) is neither read nor compared nor sent. So this takes as long
-// as the journal and the files are large, and not the region. The journal's ring is made equal as a
-// whole: a stale record behind the log's end could otherwise continue one member's log alone.
+// What no file holds (inspect/resync.h) is neither read nor compared nor sent. So this takes as
+// long as the journal and the files are large, and not the region. The journal's ring is made equal
+// as a whole: a stale record behind the log's end could otherwise continue one member's log alone.
 //
 // A crash at any point leaves each member with a log that holds every acknowledged record, and with
 // applied bytes that redo of this log makes right (PushOrder). Each range is durable before the

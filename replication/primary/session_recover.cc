@@ -1,6 +1,6 @@
-// Session: what bringing a group back is made of: looking, sealing, restoring, judging what replicas
-// hold. What follows what, membership/keeping.h says. All of this runs under the lane's mutex, but
-// for the ways to joiners, which are tried by a thread of the watch.
+// Session: what bringing a group back is made of: looking, sealing, restoring, judging what
+// replicas hold. What follows what, membership/keeping.h says. All of this runs under the lane's
+// mutex, but for the ways to joiners, which are tried by a thread of the watch.
 #include <algorithm>
 
 #include "common/heartbeat_word.h"

@@ -9,8 +9,8 @@
 //
 // The messages of the cpu datapaths hold no keys but in their check. They are fuzzed as bytes: one
 // that a member accepts leaves its region nowhere, and says the same when it is encoded again. The
-// ring in which they arrive is fuzzed under a whole member: its writer puts there what it likes, and
-// makes the check right or not.
+// ring in which they arrive is fuzzed under a whole member: its writer puts there what it likes,
+// and makes the check right or not.
 #include <algorithm>
 
 #include "fuzz/fuzz.h"

@@ -1,5 +1,6 @@
-// How primaries keep a model's group, in each possible way: what brings a group back is cut short at
-// every message; another owner's messages come in between in every order; replicas fail and return.
+// How primaries keep a model's group, in each possible way: what brings a group back is cut short
+// at every message; another owner's messages come in between in every order; replicas fail and
+// return.
 #include <algorithm>
 #include <optional>
 #include <random>

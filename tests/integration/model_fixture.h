@@ -1,5 +1,5 @@
-// A model's group in a fixture, and ways to go through everything that can happen to it: cut short at
-// every message, or two owners whose messages come in every order.
+// A model's group in a fixture, and ways to go through everything that can happen to it: cut short
+// at every message, or two owners whose messages come in every order.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// ModelMessages: what one primary of a model's group sends, a message at a time. Whoever derives from
-// it says what an effect of a machine sends, and hears of it once all of that has arrived.
+// ModelMessages: what one primary of a model's group sends, a message at a time. Whoever derives
+// from it says what an effect of a machine sends, and hears of it once all of that has arrived.
 #pragma once
 
 #include <deque>

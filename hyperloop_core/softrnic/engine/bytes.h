@@ -71,8 +71,8 @@ inline void CopyBytes(std::byte* to, const std::byte* from, size_t n) {
   }
 }
 
-// Before a WRITE is placed at `to`: whoever polls that memory, and sees the WRITE, sees all that was
-// placed before. No order is kept among the bytes of one WRITE.
+// Before a WRITE is placed at `to`: whoever polls that memory, and sees the WRITE, sees all that
+// was placed before. No order is kept among the bytes of one WRITE.
 inline void PlaceBehind([[maybe_unused]] std::byte* to) {
 #if defined(HL_THREAD_SANITIZER)
   __tsan_release(to);

@@ -138,9 +138,9 @@ struct TakeRequest {
   // the region (Store::Finish).
   std::function<Result<WholeFile>(const std::string& name)> settle = nullptr;
   // Whether an append to a file of the log lane other than MANIFEST-*, CURRENT and *.dbtmp leads to
-  // free space, so that it must not wait for some: a part of the data area is kept for such appends.
-  // `begins`: the file has no byte yet. Called under a lock of the store, whenever space is short.
-  // Null: no append does.
+  // free space, so that it must not wait for some: a part of the data area is kept for such
+  // appends. `begins`: the file has no byte yet. Called under a lock of the store, whenever space
+  // is short. Null: no append does.
   std::function<bool(std::string_view data, bool begins)> leads_to_space = nullptr;
   // What the caller tells of its own changes. Null: none is taken back.
   std::shared_ptr<Decisions> decisions = nullptr;
