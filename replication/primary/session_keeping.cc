@@ -178,8 +178,11 @@ class Session::KeepingDriver {
     return keeping::Done<keeping::Attach>{status};
   }
   Event CarryOut(const keeping::Equalise&) {
-    // Members that may give sound bytes for damaged ones.
-    Status status = s_.RestoreOwn(acked_, s_.HandlesOf(s_.configuration_.replicas));
+    // Members that may give sound bytes for damaged ones: those that stay. What is left out is not
+    // attached, and a joiner is not equal yet.
+    std::vector<ReplicaHandle*> sources = s_.HandlesOf(s_.configuration_.replicas);
+    std::erase_if(sources, [&](ReplicaHandle* each) { return !s_.IsMember(*each); });
+    Status status = s_.RestoreOwn(acked_, sources);
     if (status.ok()) status = Retryable(s_.PushOwn());
     return keeping::Done<keeping::Equalise>{std::move(status)};
   }
