@@ -77,6 +77,12 @@ keeping::Offers Session::OffersNow() const {
   if (absent_watch_ == nullptr) return {};
   keeping::Offers offers = absent_watch_->Offered();
   offers.few_hold = FewHold(configuration_.replicas.size());
+  // An absent replica is reached by the handle that the session has; a proposed one gets its own.
+  std::erase_if(offers.ready, [&](const auto& each) { return HandleAt(each) == nullptr; });
+  if (offers.newcomer.has_value() && HandleAt(*offers.newcomer) == nullptr &&
+      !control::ParseEndpoint(*offers.newcomer).ok()) {
+    offers.newcomer.reset();
+  }
   if (!ending_) return offers;
   offers.ready.clear();
   offers.newcomer.reset();
