@@ -179,6 +179,7 @@ class Rules {
   Outcome operator()(Arming& state, Armed& event) const {
     Outage& outage = state.outage;
     if (!event.status.ok()) return Fail(std::move(outage), std::move(event.status));
+    outage.before.clear();
     const bool again = outage.joiner.empty() && !outage.repeated && !event.closing &&
                        TakesBack(outage.group, event.offers);
     if (!again) return Back(std::move(outage));

@@ -197,6 +197,10 @@ class Session::KeepingDriver {
   }
   Event CarryOut(const keeping::Arm&) {
     const Status status = Retryable(s_.ArmGroup());
+    if (status.ok()) {
+      for (const auto& replica : s_.replicas_) replica->Disconnect();
+      s_.AimBulkLane({});
+    }
     return keeping::Armed{status, s_.closing_, s_.OffersNow()};
   }
 
@@ -245,9 +249,7 @@ class Session::KeepingDriver {
     for (const auto& replica : s_.replicas_) {
       replica->ClearSuspicion();
       replica->SetSlowTimeout(s_.SlowTimeout(s_.pool_->region().size()));
-      replica->Disconnect();
     }
-    s_.AimBulkLane({});
     if (!effect.gone.empty()) {
       s_.absences_.erase(effect.gone);
       s_.Say(
