@@ -78,7 +78,8 @@ class ModelKeeping : public ModelMessages {
     const size_t left = CountOnlyIn(counted, count);
     if (2 * (counted.size() - left) <= counted.size() && left != 0 && !count.empty())
       group_.Fail("a minority goes on");
-    if (left > 0 && blocks_ && !(left == 1 && !count.contains(unproven_)) && !count.empty())
+    const bool unproven_left = counted.contains(unproven_) && !count.contains(unproven_);
+    if (left > 0 && blocks_ && !(left == 1 && unproven_left) && !count.empty())
       group_.Fail("a group that blocks goes on with fewer");
   }
 
