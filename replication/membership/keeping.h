@@ -310,9 +310,10 @@ using Event = std::variant<Lost, Worked, Close, Asked, JoinerAsked, Done<JudgeJo
 // --- the table
 
 // In `state`, the event, or the one that answers the effect `event`, leads to `next`, and to
-// `effect`. One that says that it failed leads to Withdrawing and Withdraw. In each state that has
-// an Outage, Lost and Close lead where they lead from OutOfReach. Step does nothing else, which a
-// test checks.
+// `effect`. One that says that it failed leads to Withdrawing and Withdraw, and so does a joiner
+// that answers, but may not be taken in. Whether Release and PutOff failed makes no difference. In
+// each state that has an Outage, Lost and Close lead where they lead from OutOfReach. Step does
+// nothing else, which a test checks.
 struct Row {
   std::string_view state, event, next, effect;
   std::string_view where = "";  // where several rows may follow
