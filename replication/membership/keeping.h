@@ -6,7 +6,8 @@
 // of them.
 //
 // No write goes through it. While the group serves, the lane appends and waits without a word to
-// this machine, which hears of a group only once it fails, is to change, or closes. So what ends
+// this machine, which hears of a group only once it fails, is to change, closes, or is found
+// working with the member that was taken in last. So what ends
 // the writing, which is the checkpoint of a close, comes before Close, and may itself need the
 // group to be brought back.
 //
@@ -48,8 +49,8 @@ struct Terms {
   uint64_t region_size = 0;
 };
 
-// What is on offer at the moment of an event. A store that is being closed changes nothing, and is
-// offered nothing.
+// What is on offer at the moment of an event. A store that is being closed is offered no replica to
+// take in, to add, or to lose.
 struct Offers {
   std::vector<std::string> ready;       // absent replicas that can be taken in now, by address
   std::optional<std::string> newcomer;  // a proposed replica that can be added now
