@@ -14,6 +14,7 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -153,6 +154,56 @@ TEST(CpuRingTest, AMessageIsWholeOnlyWhenEachByteHasCome) {
       Slot one = after;
       one.end()[-1 - static_cast<ptrdiff_t>(random() % bytes)] ^= std::byte{1};
       check(one);
+    }
+  }
+}
+
+// No word of a message makes the check forget what comes before it: not the check's own numbers, and
+// not the sum that it has there.
+TEST(CpuRingTest, NoContentHidesWhatIsBeforeIt) {
+  constexpr uint64_t kFirst = kCpuCheckFirst, kSecond = kCpuCheckSecond;
+  constexpr size_t kWords = kMostCarried / sizeof(uint64_t);
+  for (const uint64_t seed : {uint64_t{0}, kFirst, kSecond, kFirst ^ kSecond}) {
+    std::vector<uint64_t> plain(kWords);
+    for (size_t i = 0; i < kWords; ++i) plain[i] = 1000 + i;
+    const auto check = [seed](const std::vector<uint64_t>& words) {
+      return CpuCheck(seed, std::as_bytes(std::span(words)));
+    };
+    uint64_t even = seed ^ kFirst, odd = kSecond;  // the sums before the word at `at`
+    for (size_t at = 0; at < kWords; ++at) {
+      for (const uint64_t word : {uint64_t{0}, kFirst, kSecond, kFirst ^ seed, even, odd}) {
+        std::vector<uint64_t> whole = plain;
+        whole[at] = word;
+        const uint64_t expected = check(whole);
+        for (size_t torn_at = 0; torn_at < at; ++torn_at) {
+          std::vector<uint64_t> torn = whole;
+          torn[torn_at] ^= 1;
+          EXPECT_NE(check(torn), expected) << "word " << at << " is " << word;
+        }
+      }
+      uint64_t& sum = at % 2 == 0 ? even : odd;
+      sum = CpuCheckStep(sum, plain[at], at % 2 == 0 ? kFirst : kSecond);
+    }
+  }
+}
+
+TEST(CpuRingTest, NoResultHidesItsOtherWord) {
+  constexpr uint64_t kSeed = 5;
+  for (uint32_t i = 0; i < Slot::kGroupSize; ++i) {
+    for (const uint64_t special :
+         {uint64_t{0}, kCpuCheckFirst, kCpuCheckSecond, kCpuCheckFirst + i, kCpuCheckSecond + i}) {
+      for (const bool in_word : {false, true}) {
+        Slot slot(1, WriteOf(40), kSeed), place;
+        CheckedMessage message;
+        ASSERT_TRUE(TakeCpuMessage(slot.end(), kSeed, place.place(), &message));
+        message.SetResult(i, in_word ? ReplicaResult{7, special} : ReplicaResult{special, 7});
+        message.Finish(kSeed);
+        uint64_t number = 0;
+        EXPECT_TRUE(IsTaken(place, kSeed, &number));
+        ReplicaResult& result = place.place().results()[i];
+        (in_word ? result.original : result.word) ^= 1;
+        EXPECT_FALSE(IsTaken(place, kSeed, &number)) << "replica " << i << ", " << special;
+      }
     }
   }
 }

@@ -13,45 +13,48 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
-__extension__ using Product = unsigned __int128;
-
-// Any odd numbers with as many ones as zeros.
-constexpr uint64_t kFirst = 0xa0761d6478bd642f, kSecond = 0xe7037ed1a0b428db;
-
-// Each bit of the result depends on every bit of a and b.
-uint64_t Fold(uint64_t a, uint64_t b) {
-  const Product product = static_cast<Product>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
 uint64_t Load(const std::byte* at) {
   uint64_t word;
   std::memcpy(&word, at, sizeof(word));
   return word;
 }
 
+uint64_t Mixed(uint64_t sum) {
+  return CpuCheckStep(CpuCheckStep(sum, 0, kCpuCheckSecond), 0, kCpuCheckFirst);
+}
+
 // What a replica's result adds to a check.
 uint64_t CheckOf(uint32_t replica, const ReplicaResult& result) {
-  return Fold(result.original ^ kFirst, result.word ^ (kSecond + replica));
+  const uint64_t start = kCpuCheckSecond + replica;
+  return Mixed(CpuCheckStep(CpuCheckStep(start, result.original, kCpuCheckFirst), result.word,
+                            kCpuCheckSecond));
 }
 
 }  // namespace
 
+// Two sums, of every other word, because each step waits for the one before it.
 uint64_t CpuCheck(uint64_t seed, std::span<const std::byte> bytes) {
   const std::byte* at = bytes.data();
   size_t left = bytes.size();
-  uint64_t sum = seed ^ kFirst;
-  for (; left >= 16; left -= 16, at += 16) sum = Fold(Load(at) ^ kSecond, Load(at + 8) ^ sum);
+  uint64_t even = seed ^ kCpuCheckFirst, odd = kCpuCheckSecond;
+  const auto add = [&](const std::byte* block) {
+    even = CpuCheckStep(even, Load(block), kCpuCheckFirst);
+    odd = CpuCheckStep(odd, Load(block + 8), kCpuCheckSecond);
+  };
+  for (; left >= 16; left -= 16, at += 16) add(at);
   if (left != 0) {
     std::byte rest[16] = {};
     std::memcpy(rest, at, left);
-    sum = Fold(Load(rest) ^ kSecond, Load(rest + 8) ^ sum);
+    add(rest);
   }
-  return Fold(sum ^ bytes.size(), kSecond);
+  return Mixed(
+      CpuCheckStep(CpuCheckStep(bytes.size(), even, kCpuCheckSecond), odd, kCpuCheckFirst));
 }
 
 uint64_t CpuRingSeed(const MemberInfo& member) {
-  return Fold(uint64_t{member.staging_rkey} << 32 | member.up_qpn, kFirst) ^ member.staging_addr;
+  const uint64_t key_and_queue = uint64_t{member.staging_rkey} << 32 | member.up_qpn;
+  return Mixed(CpuCheckStep(CpuCheckStep(0, key_and_queue, kCpuCheckFirst), member.staging_addr,
+                            kCpuCheckSecond));
 }
 
 // --- checked messages

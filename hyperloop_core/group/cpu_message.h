@@ -95,7 +95,19 @@ class CpuPlace {
   uint32_t group_size_;
 };
 
-// A sum of 64 bits over `bytes`, which two different contents have in common by chance only.
+// Any odd numbers with as many ones as zeros.
+inline constexpr uint64_t kCpuCheckFirst = 0xa0761d6478bd642f, kCpuCheckSecond = 0xe7037ed1a0b428db;
+
+// One step of a check. With either of `sum` and `word` given, different others have different
+// results. So no word makes the sum forget what came before it, and no sum overlooks a word.
+constexpr uint64_t CpuCheckStep(uint64_t sum, uint64_t word, uint64_t odd_factor) {
+  const uint64_t product = (sum ^ word) * odd_factor;
+  return product ^ product >> 32;
+}
+
+// A sum of 64 bits over `bytes`. Contents that differ in one word never have the same one, and
+// others by chance only. It is meant for what a device has not written yet, not for an enemy, who
+// can compute it.
 uint64_t CpuCheck(uint64_t seed, std::span<const std::byte> bytes);
 
 // A message in a place, and its check, which covers what it carries, its CpuMessage and its
