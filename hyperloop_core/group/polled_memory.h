@@ -18,7 +18,10 @@
 namespace hyperloop {
 
 // TSan takes what these two do for a race, which it is. They read bytes that somebody may be
-// writing, and nobody but CpuPlace::IsWhole says what they are worth.
+// writing, and nobody but CheckedMessage::IsWhole says what they are worth.
+//
+// CopyPolled is the last read of `from`: the compiler may not read there again where the copy is
+// used, nor may anything that is read behind it be older than what was copied.
 #if defined(HL_THREAD_SANITIZER)
 __attribute__((no_sanitize("thread"), noinline)) inline uint64_t LoadPolled(const uint64_t* at) {
   return *static_cast<const volatile uint64_t*>(at);
@@ -29,6 +32,7 @@ __attribute__((no_sanitize("thread"), noinline)) inline void CopyPolled(std::byt
   for (size_t i = 0; i < bytes; ++i) {
     static_cast<volatile std::byte*>(to)[i] = static_cast<const volatile std::byte*>(from)[i];
   }
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 #else
 inline uint64_t LoadPolled(const uint64_t* at) {
@@ -36,16 +40,17 @@ inline uint64_t LoadPolled(const uint64_t* at) {
 }
 inline void CopyPolled(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to, from, bytes);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_acquire);
 }
 #endif
 
-// After a WRITE at `at` was seen to be whole: what the device placed before it is visible, too.
-// Pairs with PlaceBehind of the software RNIC.
+// After the copy of a WRITE at `at` was seen to be whole: what the device placed before it is
+// visible, too. Pairs with PlaceBehind of the software RNIC. CopyPolled has seen to that already;
+// TSan, which knows no fences, is told here.
 inline void AcquirePolled([[maybe_unused]] const std::byte* at) {
 #if defined(HL_THREAD_SANITIZER)
   __tsan_acquire(const_cast<std::byte*>(at));
-#else
-  std::atomic_thread_fence(std::memory_order_acquire);
 #endif
 }
 
