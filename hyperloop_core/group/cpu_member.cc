@@ -93,7 +93,7 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   const uint32_t send_ring =
       std::min(message_blocks > 1 ? kBlocksOfSlot * slots : 2 * slots, uint32_t{kMaxRingBlocks});
   HL_ASSIGN_OR_RETURN(
-      cq_, device.CreateCq({.depth = (events() ? slots : 0) + send_ring, .events = events()}));
+      cq_, device.CreateCq({.depth = (events() ? slots : 1) + send_ring, .events = events()}));
   rnic::QpAttr attr;
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.send_wqebbs = send_ring;
@@ -105,13 +105,15 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   attr.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
   attr.send_wqebbs = 16;
   attr.max_inline = 0;
-  attr.recv_wqes = events() ? slots : 0;
+  attr.recv_wqes = events() ? slots : 1;
   HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(attr));
   if (events()) {
     stop_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_fd_) return FromErrno(errno, "eventfd");
     receive_sge_ = {reinterpret_cast<uint64_t>(places_), 1, places_lkey_};
     receives_.assign(slots / 4, {.id = 0, .sges = std::span(&receive_sge_, 1)});
+  } else {
+    receives_.assign(1, {});  // it has no bytes: no request can succeed in writing there
   }
   region_ = reinterpret_cast<std::byte*>(region.addr());
   info_ = InfoOf(device, region, options_.position, geometry_);
@@ -155,7 +157,7 @@ Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo
   }
   HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));
   HL_RETURN_IF_ERROR(up_->Connect(previous).WithContext("connecting to the previous node"));
-  for (int quarter = 0; events() && quarter < 4; ++quarter) HL_RETURN_IF_ERROR(PostReceives());
+  for (int part = 0; part < (events() ? 4 : 1); ++part) HL_RETURN_IF_ERROR(PostReceives());
   if (driver_ == Driver::kCaller) return Status::Ok();
   return StartThread();
 }
@@ -259,6 +261,11 @@ bool CpuMember::Complete(const rnic::Completion& completion) {
   if (completion.opcode == rnic::WcOpcode::kSendSide) {  // ring room
     if (signaled_ != 0) --signaled_;
     return true;
+  }
+  if (!events()) {
+    failure_ = Corruption(Text("the previous node sent a request that takes a receive, after ",
+                               served_, " operations: datapath cpu-polling has none"));
+    return false;
   }
   ++consumed_;
   if (completion.opcode != rnic::WcOpcode::kReceiveWriteImm ||

@@ -14,8 +14,10 @@
 // longer gWRITE has a WRITE of its own before it.
 //
 // cpu-polling: the thread polls the last word of the slot where the next message ends, and never
-// sleeps. Nothing is received there and nothing completes; only now and then it looks at the
-// completions of its own requests. After kMostIdle without a message it yields its processor at
+// sleeps. No message takes a receive there or completes; only now and then the thread looks at the
+// completions of its own requests. One receive is posted as an alarm: if `up` fails, as it does when
+// it refuses a request, nothing more will come and nothing else would tell; then that receive is
+// flushed, and its completion is found at the next of those looks. After kMostIdle without a message it yields its processor at
 // each turn, so that the group makes progress on a machine with fewer processors than polling
 // threads. cpu-event: a thread can sleep only until a completion, so the WRITE of a message has an
 // immediate. It takes a receive, which are posted a whole ring ahead and renewed in batches. With
@@ -139,7 +141,7 @@ class CpuMember final : public Member {
   uint32_t signaled_ = 0;                 // of those that do, how many have not completed
   uint32_t signal_interval_ = 0;          // the most of them
   rnic::Sge receive_sge_;                 // a WRITE_IMM takes a receive and leaves its SGE alone
-  std::vector<rnic::ReceiveRequest> receives_;  // a quarter of all
+  std::vector<rnic::ReceiveRequest> receives_;  // with events a quarter of all, else the alarm
 
   // Destroyed from the last to the first. The queues go before the ring's key, and both before the
   // memory.
@@ -147,7 +149,7 @@ class CpuMember final : public Member {
   std::unique_ptr<rnic::Buffer> staging_;  // the messages, copied out of it; no peer reaches it
   std::unique_ptr<rnic::MemoryRegion> ring_mr_;
   std::unique_ptr<rnic::MemoryRegion> staging_mr_;
-  std::unique_ptr<rnic::CompletionQueue> cq_;  // sends of down; with events, receives of up
+  std::unique_ptr<rnic::CompletionQueue> cq_;  // sends of down, receives of up
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> up_;
 

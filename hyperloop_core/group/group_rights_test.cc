@@ -130,6 +130,24 @@ class Ends {
     return Ask(primary_, false, {{info.gid}, info.up_qpn}, opcode,
                {info.staging_addr, info.staging_rkey});
   }
+  // A WRITE on `up` that misses the ring, or a WRITE_IMM that is no message. Returns how the replica's
+  // member takes it.
+  Status AfterABadRequest(Opcode opcode) {
+    PrimaryInfo taken = group_->info();
+    taken.down_qpn = primary_.qp->qpn();
+    taken.ack_qpn = primary_.second->qpn();
+    const MemberInfo& info = member_->info();
+    EXPECT_OK(member_->Connect(taken, {&info, 1}));
+    const bool misses = opcode == Opcode::kWrite;
+    const Target target{info.staging_addr - (misses ? 4096 : 0), info.staging_rkey};
+    EXPECT_EQ(Ask(primary_, false, {{info.gid}, info.up_qpn}, opcode, target),
+              misses ? WcStatus::kRemoteAccess : WcStatus::kSuccess);
+    Status status;
+    // A polling member does not look at completions in every turn.
+    for (int turn = 0; turn < 64 && status.ok(); ++turn)
+      status = static_cast<CpuMember&>(*member_).Turn().status();
+    return status;
+  }
   // The replica was sealed: its member is gone. Another queue pair of the same protection domain,
   // by which everything may be done, is asked to write into the ring, or into the region.
   WcStatus AskTheProtectionDomainOfASealedReplica(bool ring) {
@@ -255,6 +273,19 @@ INSTANTIATE_TEST_SUITE_P(ByCpu, RingRightsTest,
 TEST_P(RingRightsTest, ARingIsWrittenAndNothingElse) {
   EXPECT_THAT(Allowed([](Ends& ends, Opcode opcode) { return ends.AskTheRing(opcode); }),
               ElementsAre(Opcode::kWrite));
+}
+
+// Nothing more can come by a queue in error. A member that polls memory only would never know.
+TEST_P(RingRightsTest, ARefusedWriteEndsTheMember) {
+  EXPECT_THAT(Ends(GetParam(), 1).AfterABadRequest(Opcode::kWrite),
+              StatusIs(Code::kAborted, HasSubstr("the queue from the previous node failed")));
+}
+
+TEST_P(RingRightsTest, ARequestThatTakesAReceiveAndBringsNoMessageEndsTheMember) {
+  EXPECT_THAT(Ends(GetParam(), 1).AfterABadRequest(Opcode::kWriteImm),
+              StatusIs(Code::kCorruption,
+                       HasSubstr(GetParam() == Datapath::kCpuPolling ? "takes a receive"
+                                                                     : "no whole message")));
 }
 
 // A primary that does not know yet that it was followed by another still has the ring's address and
