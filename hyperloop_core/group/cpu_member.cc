@@ -233,18 +233,25 @@ bool CpuMember::MessageCame() {
   const size_t end = (size_t{geometry_.slot(served_)} + 1) * slot_bytes_;
   const CpuPlace place(places_ + end, geometry_.group_size);
   if (!TakeCpuMessage(slots_ + end, seed_, place, &arrived_)) [[unlikely]] {
-    failure_ = NotWhole(last_word);
-    return false;
+    if (!TornForTooLong()) return false;
+    // That copy may be older than the clock: this thread may have lain still in between.
+    if (!TakeCpuMessage(slots_ + end, seed_, place, &arrived_)) {
+      failure_ = NotWhole(LastWord());
+      return false;
+    }
   }
   torn_since_ = {};
   return true;
 }
 
 // A message whose bytes are still arriving looks like one that is wrong.
-Status CpuMember::NotWhole(uint64_t last_word) {
+bool CpuMember::TornForTooLong() {
   const auto now = std::chrono::steady_clock::now();
   if (torn_since_ == std::chrono::steady_clock::time_point{}) torn_since_ = now;
-  if (now - torn_since_ < kMostTorn) return Status::Ok();
+  return now - torn_since_ >= kMostTorn;
+}
+
+Status CpuMember::NotWhole(uint64_t last_word) const {
   return Corruption(Text("what lies in the ring where operation ", served_ + 1,
                          " was due ends with number ", last_word,
                          " and has been no whole message for ", kMostTorn.count(), " s"));

@@ -95,8 +95,10 @@ class CpuMember final : public Member {
   bool NothingCame(uint64_t last_word) const;
   // Whether the message that is due is in the ring; it is in `arrived_` then.
   bool MessageCame();
-  // OK: the rest of the message may be on its way.
-  Status NotWhole(uint64_t last_word);
+  // Whether what is in the ring has been no whole message for kMostTorn. Before that its rest may be
+  // on its way.
+  bool TornForTooLong();
+  Status NotWhole(uint64_t last_word) const;
   Status Durable();
   void Forward();
   rnic::SendRequest& Add(const std::byte* at, uint32_t length);
