@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/cpu_pause.h"
@@ -37,6 +38,10 @@ constexpr uint32_t kMostCarriedInline =
 constexpr uint32_t kClockInterval = 64;
 // A polling thread looks so seldom at completions that it does not wait for: those are errors.
 constexpr uint32_t kTurnsBetweenLooks = 16;
+// The check covers bytes of the primary's region that its device fetches later.
+constexpr std::string_view kWhyNotWhole =
+    ": either the node before sent something else, or the primary's program changed bytes of a "
+    "write that was under way";
 constexpr auto kMostIdle = std::chrono::microseconds(50);
 
 }  // namespace
@@ -252,9 +257,9 @@ bool CpuMember::TornForTooLong() {
 }
 
 Status CpuMember::NotWhole(uint64_t last_word) const {
-  return Corruption(Text("what lies in the ring where operation ", served_ + 1,
-                         " was due ends with number ", last_word,
-                         " and has been no whole message for ", kMostTorn.count(), " s"));
+  return Corruption(Text(
+      "what lies in the ring where operation ", served_ + 1, " was due ends with number ",
+      last_word, " and has been no whole message for ", kMostTorn.count(), " s", kWhyNotWhole));
 }
 
 bool CpuMember::Complete(const rnic::Completion& completion) {
@@ -279,7 +284,7 @@ bool CpuMember::Complete(const rnic::Completion& completion) {
       completion.imm != geometry_.slot(served_) || !MessageCame()) {
     failure_ = Corruption(Text("a message with immediate ", completion.imm, ", of ",
                                completion.byte_length, " B, came where operation ", served_ + 1,
-                               " was due, and brought no whole message"));
+                               " was due, and brought no whole message", kWhyNotWhole));
     return false;
   }
   return Serve();

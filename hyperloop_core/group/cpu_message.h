@@ -147,9 +147,11 @@ CpuMessage EncodeCpuMessage(uint64_t sequence, const Operation& operation);
 Status DecodeCpuMessage(const CpuMessage& message, uint64_t sequence, uint64_t region_size,
                         uint32_t group_size, Operation* operation);
 
-// The primary's messages; it sends what they carry from the region. The replicas' CPUs make bytes
-// durable themselves. The primary reads only with every N/2-th operation: the READ's answer proves
-// that the device will not fetch earlier requests in its ring again.
+// The primary's messages; it sends what they carry from the region, and the check covers that as it
+// is at Encode. If the caller changes it before the device fetches it, the message is never whole.
+// The replicas' CPUs make bytes durable themselves. The primary reads only with every N/2-th
+// operation: the READ's answer proves that the device will not fetch earlier requests in its ring
+// again.
 class CpuMessages final : public Messages {
  public:
   // `region`: the primary's.

@@ -310,6 +310,19 @@ TEST_F(RingFailureTest, AMessageThatWasTornIsServedOnceItIsWhole) {
   }
 }
 
+// The primary's caller changes bytes of a gWRITE before the device fetches them. The error names that
+// cause, too.
+TEST_F(RingFailureTest, BytesThatChangeUnderWayEndTheMember) {
+  ASSERT_OK(chain_->group().Write(8, 8, false));
+  chain_->primary_bytes()[8] ^= std::byte{1};
+  while (chain_->rnic().engine().Run(64) != 0) {
+  }
+  EXPECT_THAT(
+      AfterItsPatience(),
+      StatusIs(Code::kCorruption, HasSubstr("changed bytes of a write that was under way")));
+  EXPECT_EQ(chain_->replica_bytes(0)[8], std::byte{0});
+}
+
 // Nothing of such a message is done.
 TEST_F(RingFailureTest, AWholeMessageThatNoPrimarySendsEndsTheMemberAtOnce) {
   const CpuMessage good = EncodeCpuMessage(1, {.write = {8, 8}, .copy = {}, .cas = {}});

@@ -8,8 +8,10 @@
 // acknowledged.
 //
 // Thread safety: one thread at a time per object (callers lock). The caller must not change region
-// bytes that an unacknowledged operation reads, or writes here (a copy's destination). In a forked
-// child every call fails with kUnavailable, and destruction leaves the parent's alone.
+// bytes that an unacknowledged operation reads, or writes here (a copy's destination). With
+// cpu-polling and cpu-event that would end the group, because a short gWRITE travels with a check
+// that was made before the device fetches its bytes. In a forked child every call fails with
+// kUnavailable, and destruction leaves the parent's alone.
 #pragma once
 
 #include <array>
