@@ -2,6 +2,7 @@
 // the protocol between them.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -16,10 +17,16 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupThreadTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
+  // Of both sides of the bound up to which a CPU's message carries a gWRITE.
+  constexpr std::array<uint64_t, 4> kSizes = {64, 256, 257, 4096};
+  constexpr uint64_t kCount = 64, kPlaceBytes = 4096, kCopies = 1024, kPlaces = 8192;
+  const auto place = [](uint64_t n) { return kPlaces + kPlaceBytes * (n % kCount); };
+  const auto size_of = [&](uint64_t n) { return kSizes[n / 2 % kSizes.size()]; };
   for (const uint32_t window : {1u, 16u}) {
     auto made = Chain::Create({.datapath = GetParam(),
                                .group_size = 3,
                                .window = window,
+                               .region_size = kPlaces + kCount * kPlaceBytes,
                                .threaded = true,
                                .spin_us = 20});
     ASSERT_OK(made);
@@ -28,17 +35,19 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
     const uint64_t operations = chain->by_cpu() ? 500 : 4000;
     uint64_t counter = 0;
     for (uint64_t n = 0; n < operations; ++n) {
-      // Each round writes a place of its own that was last used `places` operations ago, and that
-      // is acknowledged.
-      const uint64_t places = 64, at = 1024 + 64 * (n % places);
-      if (n >= places) {
-        ASSERT_OK(group.Wait(n - places + 1));
+      // Each round writes a place of its own that was last used `kCount` operations ago. That one is
+      // acknowledged, and the one behind it, which copied from there.
+      const uint64_t at = place(n), size = size_of(n);
+      if (n >= kCount) {
+        ASSERT_OK(group.Wait(n - kCount + 2));
       }
-      std::memcpy(chain->primary_bytes().data() + at, &n, sizeof(n));
+      std::memset(chain->primary_bytes().data() + at, static_cast<int>(n), size);
       Operation op;
-      op.write = {at, 64};
+      op.write = {at, size};
       op.flush = n % 2 == 0;
-      if (n % 3 == 0) op.copy = {512, 32768 + 64 * (n % places), 64};
+      // The last bytes that the operation before this one wrote.
+      if (n != 0 && n % 3 == 0)
+        op.copy = {place(n - 1) + size_of(n - 1) - 64, kCopies + 64 * (n % kCount), 64};
       if (n % 5 == 0) {
         op.cas = {true, 8, counter, counter + 1, 7};
         ++counter;
@@ -53,8 +62,9 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
     ASSERT_OK(group.WaitAll()) << group.status().ToString();
     for (uint32_t i = 0; i < 3; ++i) {
       EXPECT_EQ(Word(chain->replica_bytes(i), 8), counter);
-      EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data() + 1024,
-                            chain->primary_bytes().data() + 1024, 4096),
+      EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data() + kCopies,
+                            chain->primary_bytes().data() + kCopies,
+                            chain->primary_bytes().size() - kCopies),
                 0);
     }
   }
