@@ -35,6 +35,11 @@ constexpr size_t kMaxDirty = 64;       // ranges; more are made durable even wit
 constexpr uint32_t kBlocksOfSlot = 8;  // of the send ring, where messages are inline
 constexpr uint32_t kMostCarriedInline =
     64;  // bytes; more of them cost the CPU more than the device
+// Of the largest group's message.
+static_assert(rnic::WqeBlocks((2 + rnic::InlineSegments(CpuMessageBytes(kMaxGroupSize) +
+                                                        kMostCarriedInline)) *
+                              rnic::kSegmentBytes) <= kBlocksOfSlot - 2,
+              "a slot has room for a message of 6 blocks and the WRITE of its data");
 constexpr uint32_t kClockInterval = 64;
 // A polling thread looks so seldom at completions that it does not wait for: those are errors.
 constexpr uint32_t kTurnsBetweenLooks = 16;
@@ -87,7 +92,6 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                         rnic::MemoryRegion& region) {
   const uint32_t slots = geometry_.slots;
   HL_RETURN_IF_ERROR(MakeRing(device, pd));
-  // Messages travel inside the request where the device can: it need not fetch them.
   // Short messages travel inside the request where the device can: it need not fetch them.
   most_inline_ = std::min(device.caps().max_inline,
                           CpuMessageBytes(geometry_.group_size) + kMostCarriedInline);

@@ -77,6 +77,9 @@ TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   refused(bad);
   bad.execute_map = 1, bad.has_cas = 2;
   refused(bad);
+  bad = good;
+  bad.reserved = 1;
+  refused(bad);
 }
 
 // --- the ring
@@ -350,8 +353,9 @@ TEST(CpuMemberTest, ARingThatIsWrittenOverEndsTheMember) {
     }
   }
   const Status status = chain->replica(1).cpu->Turn().status();
-  EXPECT_THAT(status, StatusIs(Code::kCorruption,
-                               HasSubstr("message number 9 (flags 0, 0) came where operation 1")));
+  EXPECT_THAT(status,
+              StatusIs(Code::kCorruption,
+                       HasSubstr("message number 9 (flags 0, 0, 0) came where operation 1")));
   EXPECT_EQ(chain->replica(1).cpu->Turn().status().message(), status.message()) << "for good";
   for (uint64_t n = 0; n < 12; ++n)
     EXPECT_EQ(chain->replica_bytes(1)[8 * n], std::byte{0}) << "something was done of it";

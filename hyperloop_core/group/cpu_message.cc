@@ -104,11 +104,11 @@ CpuMessage EncodeCpuMessage(uint64_t sequence, const Operation& op) {
 
 Status DecodeCpuMessage(const CpuMessage& message, uint64_t sequence, uint64_t region_size,
                         uint32_t group_size, Operation* operation) {
-  if (message.result.sequence != sequence || message.has_cas > 1 || message.flush > 1)
-      [[unlikely]] {
+  if (message.result.sequence != sequence || message.has_cas > 1 || message.flush > 1 ||
+      message.reserved != 0) [[unlikely]] {
     return Corruption(Text("message number ", message.result.sequence, " (flags ",
-                           unsigned{message.has_cas}, ", ", unsigned{message.flush},
-                           ") came where operation ", sequence, " was due"));
+                           unsigned{message.has_cas}, ", ", unsigned{message.flush}, ", ",
+                           message.reserved, ") came where operation ", sequence, " was due"));
   }
   Operation& op = *operation;
   op.write = {message.write_offset, message.write_size};

@@ -346,6 +346,9 @@ TEST_F(RingFailureTest, AWholeMessageThatNoPrimarySendsEndsTheMemberAtOnce) {
   bad = good;
   bad.has_cas = 2;
   expect(bad, 1, "flags 2");
+  bad = good;
+  bad.reserved = 1;
+  expect(bad, 1, "flags 0, 0, 1");
 }
 
 // What a slot held in an earlier arming is never served in a later one, not even if its number is
