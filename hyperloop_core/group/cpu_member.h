@@ -15,14 +15,14 @@
 //
 // cpu-polling: the thread polls the last word of the slot where the next message ends, and never
 // sleeps. No message takes a receive there or completes; only now and then the thread looks at the
-// completions of its own requests. One receive is posted as an alarm: if `up` fails, as it does when
-// it refuses a request, nothing more will come and nothing else would tell; then that receive is
-// flushed, and its completion is found at the next of those looks. After kMostIdle without a message it yields its processor at
-// each turn, so that the group makes progress on a machine with fewer processors than polling
-// threads. cpu-event: a thread can sleep only until a completion, so the WRITE of a message has an
-// immediate. It takes a receive, which are posted a whole ring ahead and renewed in batches. With
-// nothing to do the thread requests a notification for the next solicited receive, polls once more,
-// and sleeps.
+// completions of its own requests. One receive is posted as an alarm: if `up` fails, as it does
+// when it refuses a request, nothing more will come and nothing else would tell; then that receive
+// is flushed, and its completion is found at the next of those looks. After kMostIdle without a
+// message it yields its processor at each turn, so that the group makes progress on a machine with
+// fewer processors than polling threads. cpu-event: a thread can sleep only until a completion, so
+// the WRITE of a message has an immediate. It takes a receive, which are posted a whole ring ahead
+// and renewed in batches. With nothing to do the thread requests a notification for the next
+// solicited receive, polls once more, and sleeps.
 //
 // Fail-stop: at the first error completion, bad message or failed `persist` the thread gives up,
 // tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
@@ -95,8 +95,8 @@ class CpuMember final : public Member {
   bool NothingCame(uint64_t last_word) const;
   // Whether the message that is due is in the ring; it is in `arrived_` then.
   bool MessageCame();
-  // Whether what is in the ring has been no whole message for kMostTorn. Before that its rest may be
-  // on its way.
+  // Whether what is in the ring has been no whole message for kMostTorn. Before that its rest may
+  // be on its way.
   bool TornForTooLong();
   Status NotWhole(uint64_t last_word) const;
   Status Durable();

@@ -161,8 +161,8 @@ TEST(CpuRingTest, AMessageIsWholeOnlyWhenEachByteHasCome) {
   }
 }
 
-// No word of a message makes the check forget what comes before it: not the check's own numbers, and
-// not the sum that it has there.
+// No word of a message makes the check forget what comes before it: not the check's own numbers,
+// and not the sum that it has there.
 TEST(CpuRingTest, NoContentHidesWhatIsBeforeIt) {
   constexpr uint64_t kFirst = kCpuCheckFirst, kSecond = kCpuCheckSecond;
   constexpr size_t kWords = kMostCarried / sizeof(uint64_t);

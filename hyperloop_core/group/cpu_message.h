@@ -3,9 +3,10 @@
 // that, and the last one writes it to the primary. All nodes are little-endian, and so is the
 // message.
 //
-// Each replica has a ring of N slots, registered for remote writes. Whoever has the ring's key and a
-// queue pair of the epoch's protection domain with remote write could write there; of the member's
-// own that is `up` alone. The node before it puts message m into slot m mod N with one WRITE, which ends where the slot ends:
+// Each replica has a ring of N slots, registered for remote writes. Whoever has the ring's key and
+// a queue pair of the epoch's protection domain with remote write could write there; of the
+// member's own that is `up` alone. The node before it puts message m into slot m mod N with one
+// WRITE, which ends where the slot ends:
 //
 //   | unused | carried bytes of the gWRITE | CpuMessage | ReplicaResult × n | check, sequence |
 //
@@ -24,10 +25,10 @@
 // arrive (polled_memory.h has what is assumed). While the last word is still that of the slot's
 // last lap, nothing has come. All else is a message that is not whole yet, or never will be.
 //
-// The check has the ring's own key and queue in it (CpuRingSeed), so a message for another replica's
-// ring is not whole in this one. Against those of an earlier arming, first of all, the ring is zeroed
-// memory and the queue by which they would arrive is destroyed. The key and the queue's number are
-// most often new, too, but a provider may give them again.
+// The check has the ring's own key and queue in it (CpuRingSeed), so a message for another
+// replica's ring is not whole in this one. Against those of an earlier arming, first of all, the
+// ring is zeroed memory and the queue by which they would arrive is destroyed. The key and the
+// queue's number are most often new, too, but a provider may give them again.
 #pragma once
 
 #include <cstddef>

@@ -310,8 +310,8 @@ TEST_F(RingFailureTest, AMessageThatWasTornIsServedOnceItIsWhole) {
   }
 }
 
-// The primary's caller changes bytes of a gWRITE before the device fetches them. The error names that
-// cause, too.
+// The primary's caller changes bytes of a gWRITE before the device fetches them. The error names
+// that cause, too.
 TEST_F(RingFailureTest, BytesThatChangeUnderWayEndTheMember) {
   ASSERT_OK(chain_->group().Write(8, 8, false));
   chain_->primary_bytes()[8] ^= std::byte{1};

@@ -130,8 +130,8 @@ class Ends {
     return Ask(primary_, false, {{info.gid}, info.up_qpn}, opcode,
                {info.staging_addr, info.staging_rkey});
   }
-  // A WRITE on `up` that misses the ring, or a WRITE_IMM that is no message. Returns how the replica's
-  // member takes it.
+  // A WRITE on `up` that misses the ring, or a WRITE_IMM that is no message. Returns how the
+  // replica's member takes it.
   Status AfterABadRequest(Opcode opcode) {
     PrimaryInfo taken = group_->info();
     taken.down_qpn = primary_.qp->qpn();

@@ -35,8 +35,8 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
     const uint64_t operations = chain->by_cpu() ? 500 : 4000;
     uint64_t counter = 0;
     for (uint64_t n = 0; n < operations; ++n) {
-      // Each round writes a place of its own that was last used `kCount` operations ago. That one is
-      // acknowledged, and the one behind it, which copied from there.
+      // Each round writes a place of its own that was last used `kCount` operations ago. That one
+      // is acknowledged, and the one behind it, which copied from there.
       const uint64_t at = place(n), size = size_of(n);
       if (n >= kCount) {
         ASSERT_OK(group.Wait(n - kCount + 2));

@@ -1,12 +1,13 @@
 // Memory that a device writes while a thread of this process polls it, without a completion that
 // would say that the device is done.
 //
-// What is relied on: a WRITE is visible only behind the WRITEs that were posted before it to the same
-// queue pair. The software RNIC keeps that by PlaceBehind (softrnic/engine/bytes.h), and Soft-RoCE
-// copies packet by packet in their order. No card was tried. On one it holds because writes by PCIe
-// stay in order, as long as they are not posted with relaxed ordering: by a key (ours do not ask for
-// it), by the firmware (PCI_WR_ORDERING must not be force_relax), or by a bridge. It does not hold
-// with iWARP. cpu-event needs none of this: it has a completion, which every device orders.
+// What is relied on: a WRITE is visible only behind the WRITEs that were posted before it to the
+// same queue pair. The software RNIC keeps that by PlaceBehind (softrnic/engine/bytes.h), and
+// Soft-RoCE copies packet by packet in their order. No card was tried. On one it holds because
+// writes by PCIe stay in order, as long as they are not posted with relaxed ordering: by a key
+// (ours do not ask for it), by the firmware (PCI_WR_ORDERING must not be force_relax), or by a
+// bridge. It does not hold with iWARP. cpu-event needs none of this: it has a completion, which
+// every device orders.
 //
 // What is not relied on: that the bytes of one WRITE become visible in any order, or all at once.
 #pragma once
