@@ -64,7 +64,8 @@ std::optional<std::chrono::system_clock::time_point> AsOfOf(std::string_view lin
   if (!whole || line != "as-of " + twice + " " + twice) return std::nullopt;
   using Time = std::chrono::system_clock::time_point;
   const std::chrono::microseconds since(micros);
-  if (micros < 0 || since > Time::max().time_since_epoch()) return std::nullopt;
+  const auto last = std::chrono::floor<std::chrono::microseconds>(Time::max()).time_since_epoch();
+  if (micros < 0 || since > last) return std::nullopt;
   return Time(since);
 }
 
