@@ -27,9 +27,10 @@ class SideThread {
   static constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
   // Whether it ends in that time.
   bool Await(std::chrono::milliseconds patience = kPatienceAtEnd) const {
-    const MutexLock lock(end_->mutex);
-    return end_->changed.wait_for(
-        end_->mutex, patience, [end = end_.get()]() HL_REQUIRES(end->mutex) { return end->over; });
+    End* const end = end_.get();
+    const MutexLock lock(end->mutex);
+    return end->changed.wait_for(end->mutex, patience,
+                                 [end]() HL_REQUIRES(end->mutex) { return end->over; });
   }
 
  private:
